@@ -3,26 +3,27 @@
 They give the same answers as the server and run batches on all cores.
 """
 
+import dataclasses
 import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from numbers import Integral
-from typing import Any, TypeVar, cast, get_args, overload
+from typing import Any, TypeVar, get_args, overload
 
 import numpy as np
 
-from artifact.arrays import Doubles, Floats
+from artifact.arrays import Floats
 from artifact.backends.base import BATCH_ROWS, batches_at_once
 from artifact.documents import OnOverflow
 from artifact.errors import InferenceFailed, InvalidInput, NonFiniteOutput
 from artifact.loading import LoadedModel
 from artifact.manifest import ExportManifest
-from artifact.series import Column, Tails
-from artifact.tasks.any_series import AnySeries, ForecastOptions
+from artifact.series import Column, Tails, parse_frequency
+from artifact.tasks.any_series import AnySeries
 from artifact.tasks.base import Answer, Computation, RunModel, Task, advance
 from artifact.tasks.classification import Classification, ResultOptions
-from artifact.tasks.forecasting import Forecasting
+from artifact.tasks.forecaster import Forecaster, ForecastOptions
 from artifact.tasks.matching import LocatedText, Matching
 
 Document = str | bytes | bytearray | memoryview
@@ -149,7 +150,8 @@ class Model:
         *,
         horizon: int | None = None,
         quantiles: Sequence[float] = (),
-        season: int | Sequence[int] = 1,
+        season: int | Sequence[int] | None = None,
+        frequency: str | None = None,
         non_negative: bool = False,
     ) -> Json:
         """Forecast a multivariate series, or with a forecaster of any series each alone; with error bands and coverage.
@@ -158,59 +160,53 @@ class Model:
             series: values of each channel, by name or in the order of `manifest.channels`; the oldest value first, None
                 for a missing one. A forecaster of any series takes any number of series, by name or not, whose lengths
                 may differ, or the values of one.
-            horizon: number of steps to forecast; None means the model's maximum, or of any series what it computes at
-                once.
+            horizon: number of steps to forecast; None means the model's maximum, or of any series one season, or 24
+                steps without one.
             quantiles: quantile levels of the error bands.
             season: number of steps after which any series repeats, such as 12 for months; or two, such as (24, 168).
-            non_negative: whether forecasts of any series are at least 0.
+                None means that it follows from the frequency, or else from the data.
+            frequency: time between two values, such as 1h or 1mo.
+            non_negative: whether values below 0 become 0.
 
         Raises: InvalidInput, InferenceFailed, NonFiniteOutput.
 
         """
-        if isinstance(self.task, AnySeries):
-            seasons = (season,) if isinstance(season, int | np.integer) else tuple(season)
-            for place, number in (("horizon", horizon), *(("season", number) for number in seasons)):
-                _check_positive(place, number)
-            options = ForecastOptions(seasons, horizon or self.task.manifest.horizon, tuple(quantiles), non_negative)
-            return self._forecast_each(self.task, series, options)
-        channels = cast(Mapping[str, Column] | Sequence[Column], series)
-        names, columns = (list(channels), [*channels.values()]) if isinstance(channels, Mapping) else (None, [*channels])
-        task, horizon = self.check_forecast(horizon, quantiles)
-        order = task.check_channels(names, len(columns))
+        options = self.forecast_options(horizon, quantiles, season, frequency, non_negative=non_negative)
+        task = self._task(Forecaster, "forecast series")
+        names, columns, is_one = None, list[Any](), False
+        if isinstance(series, Mapping):
+            names, columns = list(series), list(series.values())
+        else:
+            is_one = isinstance(task, AnySeries) and len(series) > 0 and not hasattr(series[0], "__len__")
+            columns = [series] if is_one else list(series)
         for name, column in zip(names or range(len(columns)), columns, strict=True):
             _check_column(f"series.{name}", column)
-        tails = Tails.of([columns[i] for i in order], task.manifest.context_length)
-        (forecast,) = self._run(task.forecast([tails], horizon=horizon, levels=quantiles))
-        return forecast.as_json(names, order)
+        plan = task.plan(names, Tails.of(columns, task.context_length), options)
+        (forecast,) = self._run(task.forecast([dataclasses.replace(plan, is_flat=is_one)]))
+        return forecast.as_json()
 
-    def _forecast_each(self, task: AnySeries, series: Any, options: ForecastOptions) -> Json:
-        """Forecast each series alone. Raises: as `forecast`."""
-        is_named = isinstance(series, Mapping)
-        is_one = not is_named and len(series) > 0 and not hasattr(series[0], "__len__")
-        columns = {"series": series} if is_one else dict(series.items() if is_named else enumerate(series))
-        _check_not_empty("series", [*columns])
-        by_place = dict[str, Doubles]()
-        for name, column in columns.items():
-            place = "series" if is_one else f"series.{name}"
-            _check_column(place, column)
-            by_place[place] = np.array(column, np.float64)  # None becomes NaN
-
-        def arranged(found: list[list[float]]) -> dict[str, list[float]] | list[list[float]] | list[float]:
-            if is_one:
-                return found[0]
-            return dict(zip(series, found, strict=True)) if is_named else found
-
-        return task.as_json(self._run(task.forecast(by_place, options)), arranged)
-
-    def check_forecast(self, horizon: int | None, quantiles: Sequence[float]) -> tuple[Forecasting, int]:
-        """Check the options of a forecast; return the task and the horizon (the maximum if None).
-
-        Raises: InvalidInput.
-        """
-        _check_positive("horizon", horizon)
-        task = self._task(Forecasting, "forecast series")
-        task.check_levels(quantiles)
-        return task, task.choose_horizon(horizon)
+    def forecast_options(
+        self,
+        horizon: int | None,
+        quantiles: Sequence[float],
+        season: int | Sequence[int] | None = None,
+        frequency: str | None = None,
+        *,
+        non_negative: bool = False,
+    ) -> ForecastOptions:
+        """The options of a forecast, checked. Raises: InvalidInput naming the option."""
+        seasons = season if season is None or isinstance(season, Sequence) else (season,)
+        for place, number in (("horizon", horizon), *(("season", number) for number in seasons or ())):
+            _check_positive(place, number)
+        options = ForecastOptions(
+            horizon,
+            tuple(quantiles),
+            None if frequency is None else parse_frequency(frequency),
+            None if seasons is None else tuple(map(int, seasons)),
+            non_negative,
+        )
+        self._task(Forecaster, "forecast series").check(options)
+        return options
 
     @property
     def task(self) -> Task:

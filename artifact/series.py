@@ -145,34 +145,42 @@ def names_of(text: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class SeriesWindow:
-    """Input window of a model."""
+class SeriesCoverage:
+    """How much of a series was read."""
 
-    values: NDArray[np.float32]
-    """(context, channels), scaled."""
     observations_total: int
     """Number of values in the request."""
     observations_used: int
     """Number of those values inside the context."""
     imputed: int
     """Number of imputed values in the context."""
+    context_length: int
+    """Number of last steps that the model reads."""
 
     @staticmethod
-    def sums(windows: Sequence["SeriesWindow"]) -> dict[str, int | float]:
+    def sums(coverages: Sequence["SeriesCoverage"]) -> dict[str, int | float]:
         """Sums over the series of a request."""
         return {
-            "observations_total": sum(window.observations_total for window in windows),
-            "observations_used": sum(window.observations_used for window in windows),
-            "imputed": sum(window.imputed for window in windows),
+            "observations_total": sum(coverage.observations_total for coverage in coverages),
+            "observations_used": sum(coverage.observations_used for coverage in coverages),
+            "imputed": sum(coverage.imputed for coverage in coverages),
         }
+
+
+@dataclass(frozen=True)
+class SeriesWindow(SeriesCoverage):
+    """Input window of a model."""
+
+    values: NDArray[np.float32]
+    """(context, channels), scaled."""
 
 
 @dataclass(frozen=True)
 class Tails:
     """The last steps of every channel, as many as a model reads."""
 
-    values: Doubles
-    """(channels, steps), oldest first, NaN if missing; steps = 0 if the channels differ in length."""
+    values: tuple[Doubles, ...]
+    """(steps,) of each channel, oldest first, NaN if missing."""
     lengths: NDArray[np.int64]
     """(channels,): length of each whole channel."""
     observations: NDArray[np.int64]
@@ -181,19 +189,23 @@ class Tails:
     @classmethod
     def of(cls, columns: Sequence[Column], max_steps: int) -> "Tails":
         """Keep the last `max_steps` values of each channel."""
-        lengths = np.array([len(column) for column in columns], np.int64)
-        steps = min(max_steps, int(lengths[0])) if len(set(lengths.tolist())) == 1 else 0
-        values, observations = np.empty((len(columns), steps)), np.empty(len(columns), np.int64)
-        for index, column in enumerate(columns):
+        values, observations = list[Doubles](), list[int]()
+        for column in columns:
             whole = np.array(column, np.float64)  # None becomes NaN
-            values[index] = whole[len(whole) - steps :]
-            observations[index] = len(whole) - np.isnan(whole).sum()
-        return cls(values, lengths, observations)
+            values.append(whole[-max_steps:].copy() if len(whole) > max_steps else whole)
+            observations.append(len(whole) - int(np.isnan(whole).sum()))
+        lengths = np.array([len(column) for column in columns], np.int64)
+        return cls(tuple(values), lengths, np.array(observations, np.int64))
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the values in bytes."""
+        return sum(column.nbytes for column in self.values)
 
     def take(self, order: Sequence[int]) -> "Tails":
         """Select channels by index, in the given order."""
         chosen = list(order)
-        return Tails(self.values[chosen], self.lengths[chosen], self.observations[chosen])
+        return Tails(tuple(self.values[index] for index in chosen), self.lengths[chosen], self.observations[chosen])
 
 
 def read_window(
@@ -220,7 +232,8 @@ def read_window(
     first = max(0, lengths.pop() - context_length)
     values = np.empty((context_length, len(names)))
     used = 0
-    for index, (column, name) in enumerate(zip(tails.values[:, -context_length:], names, strict=True)):
+    for index, (whole, name) in enumerate(zip(tails.values, names, strict=True)):
+        column = whole[-context_length:]
         known = np.flatnonzero(~np.isnan(column))
         if len(known) < min_observations:
             raise InvalidInput.at(
@@ -241,7 +254,8 @@ def read_window(
         gapped = np.full(context_length, np.nan)
         gapped[steps] = scaled
         values[:, index] = impute(gapped)
-    return SeriesWindow(values.astype(np.float32), int(tails.observations.sum()), used, values.size - used)
+    total = int(tails.observations.sum())
+    return SeriesWindow(total, used, values.size - used, context_length, values.astype(np.float32))
 
 
 def impute(column: Doubles) -> Doubles:

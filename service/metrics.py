@@ -19,7 +19,7 @@ from prometheus_client import (
 )
 
 from artifact.documents import TextCoverage
-from artifact.series import SeriesWindow
+from artifact.series import SeriesCoverage
 from service.multiprocess import SharedMetricsCollector, WorkersCollector, forget_worker
 from service.sharing import Content, Paced
 from service.statistics import Statistics
@@ -319,7 +319,7 @@ class ModelMetrics:
         """Count a request that failed in the backend, by `kind`: raised, non_finite or crashed."""
         self._metrics.inference_errors.labels(self.model, kind).inc()
 
-    def count_inputs(self, coverages: Sequence[TextCoverage] | Sequence[SeriesWindow]) -> None:
+    def count_inputs(self, coverages: Sequence[TextCoverage] | Sequence[SeriesCoverage]) -> None:
         """Count the documents or series of a request, and what was read and is known of each document."""
         self.documents.inc(len(coverages))
         for coverage in coverages:

@@ -14,7 +14,7 @@ import numpy as np
 from artifact.arrays import Array, Floats
 from artifact.documents import OnOverflow, TextCoverage, pad_rows
 from artifact.manifest import ArrayFile, ExportManifest, Format
-from artifact.series import SeriesWindow
+from artifact.series import SeriesCoverage
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ class Answer(Generic[T]):
     """The end of a computation."""
 
     value: T
-    coverages: Sequence[TextCoverage] | Sequence[SeriesWindow]
+    coverages: Sequence[TextCoverage] | Sequence[SeriesCoverage]
     """How much was read of each document or series of the request."""
 
 
@@ -87,6 +87,7 @@ class Tensor(NamedTuple):
     datatype: Literal["BYTES", "FP32"]
     """Of the Open Inference Protocol."""
     shape: tuple[int, ...]
+    is_optional: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,11 @@
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from artifact.arrays import Array, Doubles
@@ -18,6 +18,7 @@ from artifact.series import (
     PLAIN,
     Calibration,
     Layout,
+    SeriesCoverage,
     SeriesWindow,
     Step,
     Tails,
@@ -26,10 +27,10 @@ from artifact.series import (
     read_window,
     unscale,
 )
-from artifact.tasks.base import Answer, Computation, RunModel, Task, Tensor, TensorAnswer, VectorCache
+from artifact.tasks.base import Answer, Computation, RunModel, Tensor, TensorAnswer, VectorCache
+from artifact.tasks.forecaster import Forecast, Forecaster, ForecastOptions, ForecastPlan, check_levels
 
 CalibrationSource = Literal["validation", "history"]
-MAX_LEVELS = 20
 MAX_IMPUTED = 0.1
 """Share of imputed values in the context above which the calibrated bands are not reliable."""
 
@@ -102,54 +103,10 @@ class ForecasterManifest(ExportManifest):
         return self
 
 
-@dataclass(frozen=True, slots=True)
-class Forecast:
-    """A forecast in the units of the data."""
-
-    values: Doubles
-    """(horizon, channels)."""
-    quantiles: dict[float, Doubles]
-    """Level -> (horizon, channels)."""
-    quantiles_reliable: bool
-    """Whether the bands can be relied on: their measured coverage is close to nominal and few values were imputed."""
-    window: SeriesWindow
-
-    def as_json(self, names: Sequence[str] | None, order: Sequence[int]) -> dict[str, Any]:
-        """The JSON object returned to clients, with the channels in the order of the request.
-
-        Args:
-            names: names of the channels in the request; None if the channels came by position.
-            order: index in the request of each channel of the model.
-
-        """
-
-        def shaped(values: Doubles) -> dict[str, list[float]] | list[list[float]]:
-            columns: list[list[float]] = [[] for _ in order]
-            for index, column in zip(order, values.T.tolist(), strict=True):
-                columns[index] = column
-            return columns if names is None else dict(zip(names, columns, strict=True))
-
-        return {
-            "forecast": shaped(self.values),
-            "quantiles": {str(level): shaped(values) for level, values in self.quantiles.items()},
-            "quantiles_reliable": self.quantiles_reliable,
-            "coverage": {
-                "observations_total": self.window.observations_total,
-                "observations_used": self.window.observations_used,
-                "imputed": self.window.imputed,
-                "context_length": len(self.window.values),
-            },
-        }
-
-
-class Forecasting(Task):
+class Forecasting(Forecaster):
     """A forecaster of multivariate series."""
 
-    name: ClassVar[str] = "forecasting"
-    kind: ClassVar[str] = "forecaster"
     manifest_type = ForecasterManifest
-    operations: ClassVar[tuple[str, ...]] = ("forecast",)
-    is_chosen_by_input = True
     public = frozenset(
         {
             *("channels", "context_length", "horizon", "min_observations", "frequency"),
@@ -179,32 +136,52 @@ class Forecasting(Task):
         windows = np.frombuffer(bytearray().join(rows), np.float32)  # PyTorch warns about read-only arrays
         return {spec.name: windows.reshape(len(rows), *spec.shape[1:])}
 
+    @property
+    def context_length(self) -> int:
+        """Number of last steps that the model reads."""
+        return self.manifest.context_length
+
+    @property
+    def step(self) -> Step | None:
+        """Time step of the training data; None if irregular or unknown."""
+        return self.manifest.step
+
+    def fits(self, channels: Sequence[str] | None, step: Step | None, *, exactly: bool = False) -> bool:
+        """Whether the model has these channels, in any order, and this step; None means that they are not given."""
+        if exactly and (channels is None or step is None):
+            return False
+        manifest = self.manifest
+        return (channels is None or set(channels) == set(manifest.channels)) and step in (None, manifest.step)
+
+    def check(self, options: ForecastOptions) -> None:
+        """Check the options of a request alone. Raises: InvalidInput naming the option."""
+        if options.step is not None:
+            self.manifest.check_step(options.step)
+        if options.seasons is not None:
+            raise InvalidInput.at("season", f"{self.manifest.name} has learned its seasons; leave it out")
+        self.choose_horizon(options.horizon)
+        self.check_levels(options.levels)
+
+    def plan(self, names: Sequence[str] | None, series: Tails, options: ForecastOptions) -> ForecastPlan:
+        """Check a request, with its channels in any order. Raises: InvalidInput naming the option or the channel."""
+        self.check(options)
+        order = self.check_channels(names, len(series.lengths))
+        return ForecastPlan(series.take(order), names, order, self.choose_horizon(options.horizon), options)
+
+    def count_items(self, steps: int) -> int:
+        """One: a window is checked and scaled quickly."""
+        del steps
+        return 1
+
     def forecast(
-        self,
-        series: Sequence[Tails],
-        *,
-        horizon: int,
-        levels: Sequence[float],
-        rename: Callable[[int, str], str] | None = None,
+        self, plans: Sequence[ForecastPlan], rename: Callable[[int, str], str] | None = None
     ) -> Computation[list[Forecast]]:
-        """Forecast multivariate series.
-
-        Args:
-            series: last steps of each series, channels in the model's order. They cover the model's context, unless the
-                whole series is shorter.
-            horizon: steps to forecast, at most the model's.
-            levels: levels of the quantiles, valid by `check_levels`.
-            rename: (index of a series, location in the series) -> location in the request, for errors.
-
-        Raises: InvalidInput naming the channel.
-
-        """
+        """Forecast multivariate series, all channels of one together. Raises: InvalidInput naming the channel."""
         manifest, windows = self.manifest, list[SeriesWindow]()
-        errors = {level: self.calibration.error(level, horizon) for level in levels}
-        for index, tails in enumerate(series):
+        for index, plan in enumerate(plans):
             try:
                 window = read_window(
-                    tails,
+                    plan.series,
                     manifest.channels,
                     context_length=manifest.context_length,
                     min_observations=manifest.min_observations,
@@ -216,23 +193,24 @@ class Forecasting(Task):
             windows.append(window)
         outputs = yield RunModel([window.values.tobytes() for window in windows])
         forecasts = list[Forecast]()
-        for window, output in zip(windows, outputs, strict=True):
-            scaled = output[:horizon]
+        for plan, window, output in zip(plans, windows, outputs, strict=True):
+            scaled, lowest = output[: plan.horizon], 0 if plan.options.non_negative else -np.inf
+
+            def unscaled(values: NDArray[np.float32], lowest: float = lowest) -> Doubles:
+                return np.maximum(unscale(values, manifest.mean, manifest.scale), lowest)
+
+            errors = {level: self.calibration.error(level, plan.horizon) for level in plan.options.levels}
             has_few_imputed = window.imputed <= MAX_IMPUTED * window.values.size
             forecasts.append(
                 Forecast(
-                    unscale(scaled, manifest.mean, manifest.scale),
-                    {level: unscale(scaled + error, manifest.mean, manifest.scale) for level, error in errors.items()},
+                    plan,
+                    unscaled(scaled),
+                    {level: unscaled(scaled + error) for level, error in errors.items()},
                     manifest.quantiles_reliable and has_few_imputed,
-                    window,
+                    [window],
                 )
             )
         return Answer(forecasts, windows)
-
-    def fits(self, channels: Sequence[str] | None, step: Step | None) -> bool:
-        """Whether the model has these channels, in any order, and this step; None means that they are not given."""
-        manifest = self.manifest
-        return (channels is None or set(channels) == set(manifest.channels)) and step in (None, manifest.step)
 
     def choose_horizon(self, horizon: int | None) -> int:
         """Number of steps to forecast; None means the model's maximum. Raises: InvalidInput."""
@@ -275,8 +253,7 @@ class Forecasting(Task):
 
     def check_levels(self, levels: Sequence[float]) -> None:
         """Check the number of levels, and that the calibration bounds each of them. Raises: InvalidInput."""
-        if len(levels) > MAX_LEVELS or len(set(levels)) < len(levels):
-            raise InvalidInput.at("quantiles", f"at most {MAX_LEVELS} levels, each once")
+        check_levels(levels)
         for level in levels:
             conformal_rank(level, self.calibration.count)
 
@@ -298,11 +275,12 @@ class Forecasting(Task):
     ) -> Computation[TensorAnswer]:
         """Forecast the rows of `series`; NaN is a missing value."""
         del on_overflow, cache
-        tails = [Tails.of(list(window.T), self.manifest.context_length) for window in inputs["series"]]
-        answer = yield from self.forecast(tails, horizon=self.manifest.horizon, levels=(), rename=_in_tensor)
+        tails = [Tails.of(list(window.T), self.context_length) for window in inputs["series"]]
+        plans = [self.plan(None, series, ForecastOptions()) for series in tails]
+        answer = yield from self.forecast(plans, rename=_in_tensor)
         values: Array = np.stack([forecast.values for forecast in answer.value]).astype("<f4")
-        windows = [forecast.window for forecast in answer.value]
-        return Answer(TensorAnswer({"forecast": values}, SeriesWindow.sums(windows)), windows)
+        coverages = [coverage for forecast in answer.value for coverage in forecast.coverages]
+        return Answer(TensorAnswer({"forecast": values}, SeriesCoverage.sums(coverages)), coverages)
 
 
 def _in_tensor(index: int, place: str) -> str:

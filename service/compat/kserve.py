@@ -19,7 +19,7 @@ from starlette.responses import Response
 from artifact.arrays import Doubles
 from artifact.errors import InvalidInput
 from artifact.series import Tails, continue_timestamps, parse_frequency, parse_start
-from artifact.tasks.forecasting import Forecast, Forecasting
+from artifact.tasks.forecaster import Forecast, Forecaster, ForecastOptions, ForecastPlan
 from service.errors import rename_places
 from service.offload import ITEM_NUMBERS, offload
 from service.wire.dependencies import Context, CurrentRuntime
@@ -78,7 +78,8 @@ class KServeOptions(_Part):
 class KServeRequest(_Part):
     """Body of `POST /v1/timeseries/forecast`."""
 
-    model: ModelName
+    model: ModelName | None = None
+    """By default the default forecaster."""
     inputs: Annotated[list[KServeInput], Field(fail_fast=True)]
     options: KServeOptions
 
@@ -153,7 +154,7 @@ router = DIALECT.router("KServe time series")
 )
 async def get_models(runtime: CurrentRuntime) -> Response:
     """List the names of the forecasters."""
-    names = dict.fromkeys(model.manifest.name for model in runtime.models.of_task(Forecasting.name))
+    names = dict.fromkeys(model.manifest.name for model in runtime.models.of_task(Forecaster.name))
     return json_response({"models": [{"name": name} for name in names]})
 
 
@@ -177,27 +178,19 @@ async def post_forecast(context: Context) -> Response:
     parse = functools.partial(_parse, context.runtime.settings.max_documents, context.runtime.models.longest_context)
     parsed = await read_json(context, parse)
     asked = parsed.request
-    context.body.hold(sum(series.values.nbytes for series in parsed.series))
-    model = context.runtime.models.choose(Forecasting, asked.model)
+    context.body.hold(sum(series.nbytes for series in parsed.series))
+    model, _ = context.runtime.models.choose_forecaster(asked.model, None, None)
     with _within("options"):
-        model.task.choose_horizon(asked.options.horizon)
-        model.task.check_levels(asked.options.quantiles)
-    steps = len(asked.inputs) * asked.options.horizon * (1 + len(asked.options.quantiles))
-    count = steps * len(model.task.manifest.channels)
-    reserve_numbers(context, count, "send fewer series, or ask for a shorter horizon or fewer quantiles")
-    starts = []
-    for number, (given, series) in enumerate(zip(asked.inputs, parsed.series, strict=True)):
-        with _within(f"inputs.{number}"):
-            model.task.check_channels(None, len(series.lengths))
-            starts.append(_first_timestamp(model.task, given, int(series.lengths[0])))
-    options = asked.options
-    computation = model.task.forecast(
-        parsed.series,
-        horizon=options.horizon,
-        levels=options.quantiles,
-        rename=lambda number, place: f"inputs.{number}.{place}",
+        model.task.check(ForecastOptions(asked.options.horizon, asked.options.quantiles))
+    items = max(
+        len(parsed.series),
+        model.task.count_items(sum(len(column) for series in parsed.series for column in series.values)),
     )
-    answers, timing = await run(context, model, computation, len(parsed.series))
+    plans, starts = await offload(items, _plan, model.task, parsed)
+    count = sum(plan.count for plan in plans)
+    reserve_numbers(context, count, "send fewer series, or ask for a shorter horizon or fewer quantiles")
+    computation = model.task.forecast(plans, rename=lambda number, place: f"inputs.{number}.{place}")
+    answers, timing = await run(context, model, computation, items)
     outputs = await offload(count // ITEM_NUMBERS, _outputs, parsed, answers, starts)
     content = {
         "id": uuid.uuid4().hex,
@@ -302,13 +295,16 @@ def _as_sent(values: Doubles, given: KServeInput, *, is_flat: bool) -> list[list
     return sent
 
 
-def _first_timestamp(task: Forecasting, given: KServeInput, length: int) -> str | None:
-    """Timestamp of the first forecast step; None if the series has no start.
+def _plan(task: Forecaster, parsed: _ParsedRequest) -> tuple[list[ForecastPlan], list[str | None]]:
+    """What is to be computed for each input, and the timestamp of its first forecast step if the input has a start.
 
-    Raises: InvalidInput if the frequency is invalid or is not the model's.
+    Raises: InvalidInput, also if a frequency is not the model's.
     """
-    step = parse_frequency(STEPS.get(given.frequency, given.frequency))
-    task.manifest.check_step(step)
-    if given.start_timestamp is None:
-        return None
-    return continue_timestamps(parse_start(given.start_timestamp), step, length, 1)[0]
+    asked, plans, starts = parsed.request.options, list[ForecastPlan](), list[str | None]()
+    for number, (given, series) in enumerate(zip(parsed.request.inputs, parsed.series, strict=True)):
+        with _within(f"inputs.{number}"):
+            step = parse_frequency(STEPS.get(given.frequency, given.frequency))
+            plans.append(task.plan(None, series, ForecastOptions(asked.horizon, asked.quantiles, step)))
+            start, length = given.start_timestamp, int(series.lengths[0])
+            starts.append(None if start is None else continue_timestamps(parse_start(start), step, length, 1)[0])
+    return plans, starts

@@ -19,11 +19,11 @@ from starlette.responses import Response
 
 from artifact.series import Tails
 from artifact.tasks.classification import Classification, ResultOptions
-from artifact.tasks.forecasting import Forecast, Forecasting
+from artifact.tasks.forecaster import Forecast, Forecaster, ForecastOptions, ForecastPlan
 from artifact.tasks.matching import Matching
 from service.engine.served import ServedModel
 from service.errors import rename_places
-from service.offload import ITEM_NUMBERS, count_items
+from service.offload import ITEM_NUMBERS, count_items, offload
 from service.wire.context import RequestContext
 from service.wire.dependencies import Context, NamedModel
 from service.wire.errors import Dialect, Failure
@@ -202,32 +202,38 @@ async def _score(context: RequestContext, model: ServedModel[Matching]) -> Respo
     )
 
 
-async def _forecast(context: RequestContext, model: ServedModel[Forecasting]) -> Response:
-    """Forecast series over the model's full horizon."""
-    task, manifest = model.task, model.task.manifest
-    sent = await _read(context, functools.partial(_parse_series, manifest.context_length))
-    context.body.hold(sum(one.series.values.nbytes for one in sent))
-    count = len(sent) * manifest.horizon * len(manifest.channels)
+async def _forecast(context: RequestContext, model: ServedModel[Forecaster]) -> Response:
+    """Forecast series over the model's default horizon."""
+    task = model.task
+    sent = await _read(context, functools.partial(_parse_series, task.context_length))
+    context.body.hold(sum(one.series.nbytes for one in sent))
+    items = max(len(sent), task.count_items(sum(len(column) for one in sent for column in one.series.values)))
+    plans = await offload(items, _plan, task, sent)
+    count = sum(plan.count for plan in plans)
     reserve_numbers(context, count, "send fewer instances")
-    orders = []
-    for number, one in enumerate(sent):
-        with rename_places(functools.partial(_in_instance, number)):
-            orders.append(task.check_channels(one.names, len(one.series.lengths)))
-    series = [one.series.take(order) for one, order in zip(sent, orders, strict=True)]
 
     def to_json(forecasts: Sequence[Forecast]) -> dict[str, Any]:
         """The predictions, each serialized separately."""
-        parts = zip(sent, orders, forecasts, strict=True)
-        return {"predictions": [fragment(forecast.as_json(one.names, order)) for one, order, forecast in parts]}
+        return {"predictions": [fragment(forecast.as_json()) for forecast in forecasts]}
 
-    computation = task.forecast(series, horizon=manifest.horizon, levels=(), rename=_in_instance)
-    return await respond(context, model, computation, to_json, max(len(sent), count // ITEM_NUMBERS))
+    return await respond(
+        context, model, task.forecast(plans, rename=_in_instance), to_json, max(items, count // ITEM_NUMBERS)
+    )
+
+
+def _plan(task: Forecaster, sent: Sequence["_ParsedSeries"]) -> list[ForecastPlan]:
+    """What is to be computed for each instance. Raises: InvalidInput."""
+    plans = []
+    for number, one in enumerate(sent):
+        with rename_places(functools.partial(_in_instance, number)):
+            plans.append(task.plan(one.names, one.series, ForecastOptions()))
+    return plans
 
 
 PREDICT: dict[str, Callable[[RequestContext, ServedModel[Any]], Awaitable[Response]]] = {
     Classification.name: _classify,
     Matching.name: _score,
-    Forecasting.name: _forecast,
+    Forecaster.name: _forecast,
 }
 """Task -> what answers a request."""
 

@@ -2,22 +2,26 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from typing_extensions import override
 
 from artifact.defaults import DEFAULTS
 from artifact.errors import BadExport, InvalidInput
 from artifact.manifest import ExportManifest
+from artifact.series import Step
 from artifact.tasks import TASKS
+from artifact.tasks.any_series import AnySeries
 from artifact.tasks.base import Task
-from artifact.tasks.forecasting import Forecasting
+from artifact.tasks.forecaster import Forecaster
 from service.engine.served import AnyModel, ServedModel
 from service.errors import ModelNotFound
 from service.settings import Settings
 from service.versions import pinned
 
 T = TypeVar("T", bound=Task)
+ModelSource = Literal["request", "series", "default"]
+"""What chose the model: its name in the request, the channels and the step of the series, or that it is the default."""
 
 DEFAULT_SETTINGS = {name: f"default_{task.kind}" for name, task in TASKS.items()}
 """Task -> setting that names its default model."""
@@ -206,10 +210,31 @@ class Models(Mapping[str, AnyModel]):
         message = f"{other.manifest.name} is for {other.task.name}; {known}"
         raise InvalidInput(message, [("model", "of another task")])
 
+    def choose_forecaster(
+        self, name: str | None, channels: Sequence[str] | None, step: Step | None
+    ) -> tuple[ServedModel[Forecaster], ModelSource]:
+        """The forecaster for a request, and what chose it.
+
+        If the default is a forecaster of any series, another one answers a request without a name only if the request
+        names exactly its channels and its step.
+
+        Args:
+            name: name of the model, if the request has one.
+            channels: names of the channels, if the request has them.
+            step: time between two values, if the request has it.
+
+        Raises: as `choose`.
+
+        """
+        default = self.default_model(Forecaster.name)
+        exactly = default is not None and isinstance(default.task, AnySeries)
+        chosen = self.choose(Forecaster, name, lambda task: task.fits(channels, step, exactly=exactly))
+        return chosen, "request" if name is not None else "default" if chosen is default else "series"
+
     @property
     def longest_context(self) -> int:
         """Longest context of any served forecaster, in steps."""
-        return max((model.task.manifest.context_length for model in self.of_task(Forecasting.name)), default=1)
+        return max((model.task.context_length for model in self.of_task(Forecaster.name)), default=1)
 
     def _highest(self, kind: type[T]) -> list[ServedModel[T]]:
         """The highest version of each model of a task."""

@@ -80,7 +80,7 @@ OPERATIONS = {
         lambda model, rows, options: [
             model.forecast(series, horizon=options.horizon, quantiles=options.quantiles) for (series,) in rows
         ],
-        check=lambda model, options: model.check_forecast(options.horizon, options.quantiles),
+        check=lambda model, options: model.forecast_options(options.horizon, options.quantiles),
     ),
 }
 """The operations of all tasks."""

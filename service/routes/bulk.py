@@ -1,4 +1,4 @@
-"""`POST /v1/classify` with NDJSON: one document per line; the response has one line per document, in order.
+"""Uploads of NDJSON: one document or request per line; the response has one line for each, in order.
 
 The upload may have any length. The number of pending lines is limited, and so are their bytes: at the limit, the next
 line is read only after the response to an earlier one has been sent. An invalid line gets an error in its place; other
@@ -8,8 +8,9 @@ lines are not affected.
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator, Mapping
-from typing import Any, NamedTuple, Self
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import orjson
 from pydantic import ValidationError
@@ -19,9 +20,9 @@ from starlette.types import Receive, Scope, Send
 
 from artifact.encodings import MARK
 from artifact.errors import InvalidInput, LongdocError
-from artifact.tasks.classification import Classification, ResultOptions
+from artifact.tasks.base import Computation
 from service.batching.admission import ClientLimit, limited
-from service.engine.served import ServedModel
+from service.engine.served import AnyModel
 from service.errors import (
     DeadlineExceeded,
     MalformedInput,
@@ -30,17 +31,18 @@ from service.errors import (
     ShuttingDown,
     clear_tracebacks,
 )
-from service.offload import count_items, offload
 from service.wire.context import RequestContext
 from service.wire.disconnect import CancelOnDisconnect
 from service.wire.errors import failure, problem
-from service.wire.inference import model_fields
 from service.wire.media import NDJSON
-from service.wire.parsing import check_size, decode_base64, is_quick, parse_json
-from service.wire.requests import read_query
-from service.wire.schemas import BulkLine, ClassifyOptions
+from service.wire.parsing import is_quick, parse_json
+from service.wire.schemas import Line
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+A = TypeVar("A")
+L = TypeVar("L", bound=Line)
 
 MAX_PENDING_LINES = 64
 """Maximum number of lines whose response has not been sent: enough to fill the batches of every slot."""
@@ -54,13 +56,20 @@ POLL_S = 1.0
 """Time between two checks whether the server is draining, while the client sends nothing."""
 
 
-class BulkResponse(Response):
-    """Reads, computes and responds concurrently."""
+class BulkResponse(Response, ABC, Generic[T]):
+    """Reads, computes and responds concurrently. `T` is the content of a line.
+
+    Args:
+        context: the request.
+        parse: parses a line; of large ones in another process, so it must be picklable.
+
+    """
 
     media_type = NDJSON
 
-    def __init__(self, context: RequestContext, model: ServedModel[Classification], options: ResultOptions) -> None:
+    def __init__(self, context: RequestContext, parse: Callable[[bytes], "ParsedLine[T]"]) -> None:
         super().__init__()
+        self._parse_line = parse
         del self.headers["content-length"]
         self._engine = context.runtime.engine
         self._settings = context.runtime.settings
@@ -69,24 +78,23 @@ class BulkResponse(Response):
         self._path = context.path
         self._body = context.body
         self._body.unlimit()
-        self._model = model
-        self._options = options
         self._answers: asyncio.Queue[tuple[asyncio.Task[bytes], int] | None] = asyncio.Queue()
         self._pending_lines = self._pending_bytes = self._partial_bytes = 0
         self._has_room = asyncio.Event()
         self._waited_s = 0.0
 
-    @classmethod
-    def of(cls, context: RequestContext) -> Self:
-        """The response to an upload, whose options are in the query string. Raises: InvalidInput, ModelNotFound."""
-        options = read_query(context, ClassifyOptions)
-        return cls(context, context.runtime.models.choose(Classification, options.model), options.result_options)
+    @abstractmethod
+    def answer_bytes(self, line: bytes) -> int:
+        """Maximum bytes of the answer to a line, as far as they depend on the line."""
+
+    @abstractmethod
+    async def answer(self, content: T) -> dict[str, Any]:
+        """The answer to a line. Raises: LongdocError."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response. Raises: InvalidInput if the body has no lines; ClientDisconnect."""
         del scope, receive
-        with self._model.in_flight:
-            await self._stream(send)
+        await self._stream(send)
 
     async def _stream(self, send: Send) -> None:
         start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
@@ -120,7 +128,7 @@ class BulkResponse(Response):
         index = 0
         try:
             async for line in self._split():
-                size = len(line) + self._answer_bytes(line)
+                size = len(line) + self.answer_bytes(line)
                 while self._pending_lines and (
                     self._pending_lines >= MAX_PENDING_LINES or self._pending_bytes + size > MAX_PENDING_BYTES
                 ):
@@ -134,11 +142,6 @@ class BulkResponse(Response):
         while (await self._body.raw())["type"] != "http.disconnect":  # drop the rest of the body
             pass
         raise ClientDisconnect
-
-    def _answer_bytes(self, line: bytes) -> int:
-        """Maximum bytes of the details in the answer to a line. Its document is not longer than the line."""
-        size = min(len(line), self._settings.max_document_bytes)
-        return self._model.task.max_detail_bytes(size, self._options)
 
     def _add(self, work: Any, size: int) -> None:
         """Start a task that answers a line; `size` is the number of bytes that the line and its answer hold."""
@@ -226,13 +229,12 @@ class BulkResponse(Response):
         try:
             if len(line) > self._settings.max_body_bytes:
                 raise PayloadTooLarge(f"the line is longer than {self._settings.max_body_bytes} bytes")
-            line_id, document = await self._parse(line)
+            line_id, content = await self._parse(line)
             if line_id is not None:
                 fields["id"] = line_id
-            if isinstance(document, LongdocError):
-                raise document
-            check_size("document", document, self._settings.max_document_bytes)
-            result = await self._classify(document)
+            if isinstance(content, LongdocError):
+                raise content
+            result = await self.answer(content)
         except LongdocError as error:
             clear_tracebacks(error)
             return self._line({**fields, "error": problem(failure(error, self._path))})
@@ -240,13 +242,13 @@ class BulkResponse(Response):
             log.exception("line %d failed", index)
             clear_tracebacks(error)
             return self._line({**fields, "error": problem(failure(error, self._path))})
-        return self._line({**fields, **model_fields(self._model), **result})
+        return self._line({**fields, **result})
 
-    async def _parse(self, line: bytes) -> "_ParsedLine":
+    async def _parse(self, line: bytes) -> "ParsedLine[T]":
         """Parse a line. Raises: DeadlineExceeded, NotReady."""
         try:
             async with asyncio.timeout(self._deadline_s):
-                return _parse_line(line) if is_quick(line) else await self._parser.run(_parse_line, line)
+                return self._parse_line(line) if is_quick(line) else await self._parser.run(self._parse_line, line)
         except TimeoutError:
             raise DeadlineExceeded("the deadline passed before the line was parsed") from None
 
@@ -256,24 +258,23 @@ class BulkResponse(Response):
     def _line(self, content: Mapping[str, Any]) -> bytes:
         return orjson.dumps(content, option=orjson.OPT_APPEND_NEWLINE)
 
-    async def _classify(self, document: bytes) -> dict[str, Any]:
-        """Classify one document; retries while the queue is full."""
-        loop, options, count = asyncio.get_running_loop(), self._options, count_items([document])
+    async def run(self, model: AnyModel, start: Callable[[], Computation[A]], items: int) -> A:
+        """Run a computation that `start` returns; retry while the queue is full. Raises: as `ServedModel.run`."""
+        loop = asyncio.get_running_loop()
         now = loop.time()
         deadline = limited(now + self._settings.deadline_s, now + self._deadline_s)
         while True:
             try:
-                computation = self._model.task.classify([document], options.on_overflow)
-                (answer,), timing = await self._model.run(computation, deadline, items=count, bulk=True)
+                answer, timing = await model.run(start(), deadline, items=items, bulk=True)
             except Overloaded:
                 if loop.time() + RETRY_S > deadline:
-                    self._model.metrics.rejected("overloaded")
+                    model.metrics.rejected("overloaded")
                     raise
                 await asyncio.sleep(RETRY_S)
             else:
-                self._model.metrics.queue_seconds.observe(timing.queue)
-                self._model.metrics.compute_seconds.observe(timing.compute)
-                return await offload(count, answer.as_json, options)
+                model.metrics.queue_seconds.observe(timing.queue)
+                model.metrics.compute_seconds.observe(timing.compute)
+                return answer
 
 
 def _deadline_s(context: RequestContext) -> float:
@@ -283,46 +284,32 @@ def _deadline_s(context: RequestContext) -> float:
     return context.runtime.settings.deadline_s
 
 
-class _ParsedLine(NamedTuple):
+class ParsedLine(NamedTuple, Generic[T]):
     """The content of a line."""
 
     id: str | int | None
-    document: bytes | LongdocError
+    content: T | LongdocError
 
 
-def _parse_line(line: bytes) -> _ParsedLine:
-    """Validate a line; returns its id even if the rest is invalid."""
+def parse_line(schema: type[L], read: Callable[[L], T], line: bytes) -> ParsedLine[T]:
+    """Validate a line and read its content; returns its id even if the rest is invalid."""
     line = line.removeprefix(MARK)
     try:
-        parsed = parse_json(BulkLine, line)
+        parsed = parse_json(schema, line)
+        return ParsedLine(parsed.id, read(parsed))
     except MalformedInput:
-        return _ParsedLine(None, MalformedInput("the line is not valid JSON in UTF-8"))
+        return ParsedLine(None, MalformedInput("the line is not valid JSON in UTF-8"))
     except InvalidInput as error:
         clear_tracebacks(error)
-        return _ParsedLine(_id_of(line), error)
+        return ParsedLine(_id_of(line), error)
     except PayloadTooLarge as error:
         clear_tracebacks(error)
-        return _ParsedLine(None, error)
-    return _ParsedLine(parsed.id, _document(parsed))
+        return ParsedLine(None, error)
 
 
 def _id_of(line: bytes) -> str | int | None:
     """The id of an invalid line; None if it has no valid one."""
     try:
-        return BulkLine.model_validate({"id": orjson.loads(line)["id"]}, strict=True).id
+        return Line.model_validate({"id": orjson.loads(line)["id"]}, strict=True).id
     except (orjson.JSONDecodeError, ValidationError, TypeError, LookupError):
         return None
-
-
-def _document(line: BulkLine) -> bytes | LongdocError:
-    """The document of a line, or an error."""
-    if (line.text is None) == (line.base64 is None):
-        return InvalidInput("give either text or base64", [("text", "either text or base64")])
-    if line.text is not None:
-        return line.text.encode()
-    assert line.base64 is not None
-    try:
-        return decode_base64("base64", line.base64)
-    except InvalidInput as error:
-        clear_tracebacks(error)
-        return error

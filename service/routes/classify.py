@@ -1,22 +1,70 @@
 """`POST /v1/classify`: labels of documents, which are sent as JSON, text, bytes or NDJSON."""
 
 import functools
+from typing import Any
 
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+from typing_extensions import override
 
+from artifact.errors import InvalidInput
 from artifact.tasks.classification import Classification
-from service.offload import count_items
-from service.routes.bulk import BulkResponse
+from service.offload import count_items, offload
+from service.routes.bulk import BulkResponse, parse_line
+from service.wire.context import RequestContext
 from service.wire.dependencies import Context
 from service.wire.errors import NATIVE
-from service.wire.inference import respond
+from service.wire.inference import model_fields, respond
 from service.wire.media import BINARY, JSON, NDJSON, TEXT
 from service.wire.openapi import BINARY_SCHEMA, Lines, contents, request_body
-from service.wire.parsing import check_count, check_size, decode_text, parse_json
+from service.wire.parsing import check_count, check_size, decode_base64, decode_text, parse_json
 from service.wire.requests import check_media_type, read_body, read_json, read_query, reserve_numbers
 from service.wire.schemas import BulkLine, BulkResult, ClassifyOptions, ClassifyRequest, ClassifyResponse
 
 router = NATIVE.router("Classify documents")
+
+
+class DocumentLines(BulkResponse[bytes]):
+    """Classifies documents, one a line. The options are in the query string.
+
+    Raises: InvalidInput, ModelNotFound.
+    """
+
+    def __init__(self, context: RequestContext) -> None:
+        options = read_query(context, ClassifyOptions)
+        self._model = context.runtime.models.choose(Classification, options.model)
+        self._options = options.result_options
+        super().__init__(context, functools.partial(parse_line, BulkLine, _document))
+
+    @override
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the response; the model stays loaded until its end."""
+        with self._model.in_flight:
+            await super().__call__(scope, receive, send)
+
+    @override
+    def answer_bytes(self, line: bytes) -> int:
+        """Maximum bytes of the details in the answer to a line. Its document is not longer than the line."""
+        size = min(len(line), self._settings.max_document_bytes)
+        return self._model.task.max_detail_bytes(size, self._options)
+
+    @override
+    async def answer(self, content: bytes) -> dict[str, Any]:
+        """Classify one document."""
+        check_size("document", content, self._settings.max_document_bytes)
+        task, options, count = self._model.task, self._options, count_items([content])
+        (found,) = await self.run(self._model, lambda: task.classify([content], options.on_overflow), count)
+        return {**model_fields(self._model), **await offload(count, found.as_json, options)}
+
+
+def _document(line: BulkLine) -> bytes:
+    """The document of a line. Raises: InvalidInput."""
+    if (line.text is None) == (line.base64 is None):
+        raise InvalidInput("give either text or base64", [("text", "either text or base64")])
+    if line.text is not None:
+        return line.text.encode()
+    assert line.base64 is not None
+    return decode_base64("base64", line.base64)
 
 
 def _query_parameters() -> list[dict[str, object]]:
@@ -55,7 +103,7 @@ async def post_classify(context: Context) -> Response:
     """
     given = check_media_type(context, JSON, TEXT, BINARY, NDJSON)
     if given.name == NDJSON:
-        return BulkResponse.of(context)
+        return DocumentLines(context)
     options: ClassifyOptions
     if given.name == JSON:
         options = asked = await read_json(context, functools.partial(parse_json, ClassifyRequest))

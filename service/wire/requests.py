@@ -81,10 +81,15 @@ async def read_json(context: RequestContext, parse: Callable[[bytes], T]) -> T:
 
     Raises: InvalidInput if the query string has options; what `read_body` and `parse_body` raise.
     """
+    check_no_query(context)
+    return await parse_body(context, parse, await read_body(context))
+
+
+def check_no_query(context: RequestContext) -> None:
+    """Raise InvalidInput if the query string has options, which are expected in JSON."""
     if context.query:
         message = "put the options into the JSON body"
         raise InvalidInput(f"{message}; the query string must be empty", [("query", "not allowed with a JSON body")])
-    return await parse_body(context, parse, await read_body(context))
 
 
 async def parse_body(context: RequestContext, parse: Callable[[bytes], T], body: bytes) -> T:

@@ -2,10 +2,22 @@
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    StringConstraints,
+    Tag,
+    WithJsonSchema,
+)
 
 from artifact.documents import OnOverflow
+from artifact.series import parse_frequency
 from artifact.tasks.classification import ResultOptions
+from artifact.tasks.forecaster import ForecastOptions, SeasonSource
+from service.engine.selection import ModelSource
 
 ModelName = Annotated[
     str,
@@ -84,11 +96,16 @@ class ClassifyRequest(ClassifyOptions):
         return [text.encode() for text in ([self.inputs] if isinstance(self.inputs, str) else self.inputs)]
 
 
-class BulkLine(_Request):
-    """One line of an NDJSON upload to `POST /v1/classify`."""
+class Line(_Request):
+    """One line of an NDJSON upload."""
 
     id: Annotated[str, StringConstraints(max_length=256)] | Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
     """Returned with the result."""
+
+
+class BulkLine(Line):
+    """One line of an NDJSON upload to `POST /v1/classify`."""
+
     text: str | None = None
     """The document; either `text` or `base64` is required."""
     base64: str | None = None
@@ -247,31 +264,54 @@ EXAMPLE = [[float(channel + step % 4) for step in range(24)] for channel in rang
 """A series for forecasters with seven channels, of their minimum length."""
 
 
-class ForecastOptions(_Request):
-    """Options of a forecast."""
-
-    horizon: int | None = Field(default=None, ge=1)
-    """Number of steps to forecast; by default the model's maximum."""
-    quantiles: Levels = []
-    """Quantile levels to return, between 0 and 1."""
-    start: str | None = None
-    """Time of the first value in ISO 8601; the response then has timestamps."""
-    frequency: str | None = None
-    """Length of a step: 10min, 1h, 1d, 1b (business day), 7d, 1mo, 1q, 1y, ...; or a pandas alias: 15T, H, W, MS.
-    By default the model's; if the model has one, no other is allowed."""
-    model: ModelName | None = None
-    """Name of the model; optional if there is only one forecaster, a default is set, or only one has these channels and
-    this frequency."""
+Season = Annotated[
+    list[int],
+    BeforeValidator(lambda value: value if isinstance(value, list) else [value]),
+    WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "array", "items": {"type": "integer"}}]}),
+]
+"""One number or two."""
 
 
-class ForecastRequest(ForecastOptions):
+class ForecastRequest(_Request):
     """Body of `POST /v1/forecast`."""
 
     series: Series
+    horizon: int | None = Field(default=None, ge=1)
+    """Number of steps to forecast; by default the model's maximum, or of any series a season, or 24 without one."""
+    quantiles: Levels = []
+    """Quantile levels to return, between 0 and 1."""
+    start: str | None = None
+    """Time of the first value in ISO 8601, or of the last one if series of different lengths are forecast; the response
+    then has timestamps."""
+    frequency: str | None = None
+    """Length of a step: 10min, 1h, 1d, 1b (business day), 7d, 1mo, 1q, 1y, ...; or a pandas alias: 15T, H, W, MS.
+    By default the model's; if the model has one, no other is allowed."""
+    season: Season | None = None
+    """Of any series: steps after which they repeat, such as 12 for months, or two such numbers; 1 for none. By default
+    it follows from the frequency, or else from the data."""
+    non_negative: bool = False
+    """Whether forecasts below 0 become 0."""
+    model: ModelName | None = None
+    """Name of the model. By default the one with exactly these channels and this frequency, or else the default one."""
+
+    @property
+    def options(self) -> ForecastOptions:
+        """The options of the forecast. Raises: InvalidInput if the frequency is invalid."""
+        return ForecastOptions(
+            self.horizon,
+            self.quantiles,
+            None if self.frequency is None else parse_frequency(self.frequency),
+            None if self.season is None else tuple(self.season),
+            self.non_negative,
+        )
+
+
+class ForecastLine(ForecastRequest, Line):
+    """One line of an NDJSON upload to `POST /v1/forecast`: a request."""
 
 
 class SeriesCoverage(BaseModel):
-    """How much of a series was read."""
+    """How much of the series was read."""
 
     observations_total: int
     observations_used: int
@@ -280,12 +320,17 @@ class SeriesCoverage(BaseModel):
 
 
 class ForecastResult(BaseModel):
-    """The forecast of one series. Forecast and quantiles have the format of the series in the request."""
+    """The forecast of one request. Forecast and quantiles have the format of the series in the request."""
 
     forecast: dict[str, list[float]] | list[list[float]]
     quantiles: dict[str, dict[str, list[float]] | list[list[float]]]
     quantiles_reliable: bool
     coverage: SeriesCoverage
+    season: int | list[int] | dict[str, int | list[int]] | list[int | list[int]] | None = None
+    """Of any series: steps of the season or of two; found in the data, that of each series, in the format of the series
+    in the request."""
+    season_from: SeasonSource | None = None
+    """What the season follows from."""
 
 
 class ForecastResponse(ForecastResult):
@@ -293,6 +338,9 @@ class ForecastResponse(ForecastResult):
 
     model: str
     version: int
+    model_from: ModelSource
+    """What chose the model: its name in the request, the channels and frequency of the series, or that it is the
+    default."""
     timestamps: list[str] | None = None
 
 
@@ -330,6 +378,24 @@ class BulkResult(BaseModel):
     coverage: Coverage | None = None
     windows: list[Window] | None = None
     stretches: list[Stretch] | None = None
+
+
+class ForecastLineResult(BaseModel):
+    """One line of the response to an NDJSON upload: the forecast of a request, or an error."""
+
+    index: int
+    id: str | int | None = None
+    error: Problem | None = None
+    model: str | None = None
+    version: int | None = None
+    model_from: ModelSource | None = None
+    forecast: dict[str, list[float]] | list[list[float]] | None = None
+    quantiles: dict[str, dict[str, list[float]] | list[list[float]]] | None = None
+    quantiles_reliable: bool | None = None
+    coverage: SeriesCoverage | None = None
+    season: int | list[int] | dict[str, int | list[int]] | list[int | list[int]] | None = None
+    season_from: SeasonSource | None = None
+    timestamps: list[str] | None = None
 
 
 class ModelLimits(BaseModel):

@@ -50,6 +50,7 @@ def test_forecast_equals_the_offline_forecast(
             "imputed": 0,
             "context_length": m.context_length,
         },
+        "model_from": "default",
     }
 
 

@@ -5,6 +5,7 @@
 - `matcher`: the vector of a row counts its "+" and "-"; a pair whose vectors have the dot product d scores
   (1 + d) / (2 + d).
 - `forecaster`: repeats the last value; the errors behind its bands are -1, 0 and 2 deviations at every step.
+- `any_series`: forecasts any series; `quantiles_of` computes its answers.
 """
 
 import threading
@@ -20,10 +21,13 @@ from artifact.arrays import Array
 from artifact.backends.base import Tensors
 from artifact.loading import LoadedModel
 from artifact.series import Calibration
+from artifact.tasks.any_series import AnySeries, AnySeriesManifest, season_class
 from artifact.tasks.base import Answer, Computation, RunHead, RunModel, advance
 from artifact.tasks.classification import Classification, ClassifierManifest
 from artifact.tasks.forecasting import ForecasterManifest, Forecasting
 from artifact.tasks.matching import MatcherManifest, Matching
+from artifact.univariate import features as univariate
+from artifact.univariate.features import FUTURE, PATCH
 from service.app import create_app
 from service.engine.engine import Engine
 from service.engine.reload import Reloader
@@ -44,6 +48,12 @@ CONTEXT, HORIZON = 4, 3
 MEAN, SCALE = 10.0, 2.0
 LEVELS, ERRORS = (0.1, 0.5, 0.9), (-1.0, 0.0, 2.0)
 """Levels of the stored quantiles of nine calibration errors."""
+TOKENS = (29, 1 + FUTURE + univariate.CONTEXT // PATCH)
+"""Lengths of the rows of a forecaster of any series, in tokens."""
+QUANTILES = np.linspace(-1, 1, len(univariate.LEVELS))[:, None] * np.sqrt(np.arange(1, univariate.HORIZON + 1))
+"""Outputs of a forecaster of any series (levels, horizon), before they are multiplied."""
+SHARES = (0.0, 0.25, 0.5, 1.0)
+"""Its shares of the Theta forecast."""
 SHA256 = "0" * 64
 TEXT_INPUTS = [
     {"name": "bytes", "datatype": "UINT8", "shape": [-1, -1]},
@@ -167,6 +177,41 @@ def forecaster(
     )
     backend = Backend("forecast", lambda inputs: np.repeat(inputs["series"][:, -1:], HORIZON, axis=1))
     return LoadedModel(Forecasting(manifest, _calibration(count)), backend, "onnx", 0.5)
+
+
+def any_series(name: str = "any", version: int = 1) -> LoadedModel:
+    """Return a forecaster of any series; its outputs are QUANTILES times 1 + the first statistic of the series."""
+    manifest = AnySeriesManifest.model_validate(
+        {
+            **_common(name, version),
+            "task": "forecasting",
+            "kind": "any-series",
+            "files": [_file("model.onnx", bucket) for bucket in TOKENS],
+            "inputs": [
+                {"name": "tokens", "datatype": "FP32", "shape": [-1, -1, univariate.WIDTH]},
+                {"name": "lengths", "datatype": "INT32", "shape": [-1]},
+            ],
+            "outputs": [{"name": "quantiles", "datatype": "FP32", "shape": [-1, -1, univariate.HORIZON]}],
+            "context_length": univariate.CONTEXT,
+            "horizon": univariate.HORIZON,
+            "levels": univariate.LEVELS,
+            "theta_shares": SHARES,
+            "quantiles_reliable": True,
+        }
+    )
+    backend = Backend("quantiles", lambda inputs: outputs_of(inputs["tokens"]))
+    return LoadedModel(AnySeries(manifest), backend, "onnx", 0.5)
+
+
+def outputs_of(tokens: Array) -> Array:
+    """Return the outputs of `any_series` for tokens (B, tokens, WIDTH)."""
+    return QUANTILES.astype(np.float32) * (1 + tokens[:, :1, :1])
+
+
+def quantiles_of(values: Sequence[float], seasons: Sequence[int] = (1,)) -> Array:
+    """Return the quantiles (levels, HORIZON) that `any_series` forecasts for one series without missing values."""
+    prepared = univariate.prepare(np.array([values], np.float64)[:, -univariate.CONTEXT :], seasons)
+    return prepared.restore(outputs_of(prepared.tokens).astype(np.float64), SHARES[season_class(seasons)])[0]
 
 
 def compute(computation: Computation[T], outputs: Sequence[Sequence[Array]]) -> T:

@@ -1,4 +1,4 @@
-"""An export of a forecaster that repeats the last value: every answer can be computed by hand."""
+"""Exports of the forecasters of `tests.support.models`, whose answers can be computed by hand."""
 
 import json
 from collections.abc import Sequence
@@ -9,8 +9,10 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from artifact.exports import sha256_of
+from artifact.loading import LoadedModel
 from artifact.tasks.forecasting import Forecasting
-from tests.support.models import CONTEXT, HORIZON, forecaster
+from artifact.univariate import features as univariate
+from tests.support.models import CONTEXT, HORIZON, QUANTILES, TOKENS, any_series, forecaster, outputs_of
 
 
 def write_naive_forecaster(exports: Path, name: str, channels: Sequence[str]) -> None:
@@ -23,8 +25,26 @@ def write_naive_forecaster(exports: Path, name: str, channels: Sequence[str]) ->
     np.savez(folder / "golden.npz", series=windows, forecast=np.repeat(windows[:, -1:], HORIZON, axis=1))
     np.savez(folder / "calibration.npz", levels=task.calibration.levels, errors=task.calibration.errors)
     onnx.save(_graph(count), folder / "model.onnx")
+    _write_manifest(folder, model)
+
+
+def write_any_series(exports: Path, name: str) -> None:
+    """Write `tests.support.models.any_series` to a folder of exports."""
+    model, folder = any_series(name), exports / name / "1"
+    folder.mkdir(parents=True)
+    tokens = np.zeros((2, TOKENS[-1], univariate.WIDTH), np.float32)
+    tokens[:, 0, 0] = 0.5, 1.0
+    np.savez(
+        folder / "golden.npz", tokens=tokens, lengths=np.array([20, TOKENS[-1]], np.int32), quantiles=outputs_of(tokens)
+    )
+    onnx.save(_any_series_graph(), folder / "model.onnx")
+    _write_manifest(folder, model)
+
+
+def _write_manifest(folder: Path, model: LoadedModel) -> None:
     manifest = model.manifest.model_dump(mode="json")
-    for file in (*manifest["files"], manifest["golden"], manifest["calibration"]):
+    archives = (manifest[key] for key in ("golden", "calibration") if key in manifest)
+    for file in (*manifest["files"], *archives):
         file["sha256"] = sha256_of(folder / file["path"])
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
@@ -36,5 +56,28 @@ def _graph(count: int) -> onnx.ModelProto:
         [helper.make_tensor_value_info("series", TensorProto.FLOAT, ["batch", CONTEXT, count])],
         [helper.make_tensor_value_info("forecast", TensorProto.FLOAT, ["batch", HORIZON, count])],
         [numpy_helper.from_array(np.full(HORIZON, CONTEXT - 1), "last")],
+    )
+    return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+
+
+def _any_series_graph() -> onnx.ModelProto:
+    first = [("starts", [0, 0]), ("ends", [1, 1]), ("axes", [1, 2])]
+    graph = helper.make_graph(
+        [
+            helper.make_node("Slice", ["tokens", "starts", "ends", "axes"], ["statistic"]),
+            helper.make_node("Add", ["statistic", "one"], ["factor"]),
+            helper.make_node("Mul", ["factor", "of_all"], ["quantiles"]),
+        ],
+        "any_series",
+        [
+            helper.make_tensor_value_info("tokens", TensorProto.FLOAT, ["batch", "tokens", univariate.WIDTH]),
+            helper.make_tensor_value_info("lengths", TensorProto.INT32, ["batch"]),
+        ],
+        [helper.make_tensor_value_info("quantiles", TensorProto.FLOAT, ["batch", *QUANTILES.shape])],
+        [
+            *(numpy_helper.from_array(np.array(values), name) for name, values in first),
+            numpy_helper.from_array(np.ones(1, np.float32), "one"),
+            numpy_helper.from_array(QUANTILES.astype(np.float32), "of_all"),
+        ],
     )
     return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])

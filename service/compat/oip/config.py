@@ -6,8 +6,9 @@ Reference: model_config.proto of triton-inference-server/common.
 from starlette.responses import Response
 
 from artifact.manifest import Format
+from artifact.tasks.base import Tensor
 from service.compat.oip.errors import DIALECT, TAG, VERSION
-from service.compat.oip.metadata import MODEL, MODEL_VERSION, ResponseModel, TensorMetadata, described
+from service.compat.oip.metadata import MODEL, MODEL_VERSION, ResponseModel
 from service.wire.dependencies import CurrentRuntime, NamedModel
 from service.wire.responses import json_response
 
@@ -26,6 +27,8 @@ class ConfigTensor(ResponseModel):
     name: str
     data_type: str
     dims: list[int]
+    optional: bool = False
+    """Whether a request may lack the input; left out if it may not."""
 
 
 class DynamicBatching(ResponseModel):
@@ -66,7 +69,7 @@ class ModelConfig(ResponseModel):
 async def get_config(runtime: CurrentRuntime, model: NamedModel) -> Response:
     """Return the configuration of a model as Triton's `ModelConfig` in JSON."""
     platform, backend = RUNTIMES[runtime.settings.backend]
-    inputs, outputs = (list(map(described, tensors)) for tensors in model.task.tensors)
+    inputs, outputs = model.task.tensors
     config = ModelConfig(
         name=model.manifest.name,
         platform=platform,
@@ -78,10 +81,10 @@ async def get_config(runtime: CurrentRuntime, model: NamedModel) -> Response:
             preferred_batch_size=[model.batcher.batch_rows], max_queue_delay_microseconds=0
         ),
     )
-    return json_response(config.model_dump())
+    return json_response(config.model_dump(exclude_defaults=True))
 
 
-def _tensor(tensor: TensorMetadata) -> ConfigTensor:
-    """A tensor of the model metadata in Triton's format."""
+def _tensor(tensor: Tensor) -> ConfigTensor:
+    """An input or output of a task in Triton's format."""
     data_type = "TYPE_STRING" if tensor.datatype == "BYTES" else f"TYPE_{tensor.datatype}"
-    return ConfigTensor(name=tensor.name, data_type=data_type, dims=tensor.shape[1:])
+    return ConfigTensor(name=tensor.name, data_type=data_type, dims=list(tensor.shape[1:]), optional=tensor.is_optional)

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from artifact.arrays import Array
 from artifact.errors import InvalidInput
 from artifact.tasks.base import Task, TensorAnswer
+from artifact.tasks.forecaster import Forecaster
 from service.batching.admission import limited
 from service.compat.oip.errors import DIALECT, TAG, VERSION
 from service.compat.oip.metadata import MODEL, MODEL_VERSION, TensorMetadata
@@ -110,6 +111,8 @@ async def post_infer(context: Context, model: NamedModel) -> Response:
     reserve_numbers(context, numbers, "send fewer inputs")
     texts = [text for values in inputs.values() if isinstance(values, list) for text in values]
     items = max(count_items(texts), count, numbers // ITEM_NUMBERS)
+    if isinstance(model.task, Forecaster):
+        items = max(items, model.task.count_items(inputs[first].size))
     computation = model.task.infer(inputs, asked.parameters.on_overflow, model.cache)
     with rename_places(lambda place: place.replace(first, "bytes", 1) if is_padded else place):
         answer, timing = await run(context, model, computation, items)
@@ -139,18 +142,22 @@ def _requested(asked: InferRequest, task: Task) -> list[InferOutput]:
 def _inputs(context: RequestContext, task: Task, tensors: Mapping[str, InputTensor]) -> dict[str, list[bytes] | Array]:
     """Inputs of a task, from the tensors of a request. Raises: InvalidInput, PayloadTooLarge."""
     specs, settings = task.tensors[0], context.runtime.settings
-    expected = {spec.name for spec in specs}
+    expected = {spec.name for spec in specs if not spec.is_optional}
+    optional = {spec.name for spec in specs} - expected
     is_one_text = [spec.datatype for spec in specs] == ["BYTES"]
     if is_one_text and set(tensors) == PADDED:
         return {specs[0].name: _padded_documents(settings, tensors)}
-    if set(tensors) != expected:
+    if set(tensors) - optional != expected:
         choices = [expected, PADDED] if is_one_text else [expected]
-        known = set[str]().union(*choices)
+        known = optional.union(*choices)
         received = ", ".join(name if name in known else "an unknown one" for name in tensors) or "none"
         allowed = ", or ".join(" and ".join(sorted(choice)) for choice in choices)
+        allowed += "".join(f", and may have {name}" for name in sorted(optional))
         raise InvalidInput.at("inputs", f"received {received}; {task.manifest.name} needs {allowed}")
     inputs = dict[str, list[bytes] | Array]()
     for spec in specs:
+        if spec.name not in tensors:
+            continue
         if spec.datatype == "BYTES":
             texts = tensors[spec.name].strings(settings.max_documents)
             inputs[spec.name] = [read_document(settings, f"{spec.name}.{i}", text) for i, text in enumerate(texts)]

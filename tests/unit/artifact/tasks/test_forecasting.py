@@ -1,13 +1,15 @@
 """Series to the window that a model reads; model output to a forecast with bands."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 
 from artifact.errors import InvalidInput
 from artifact.series import Column, Tails, parse_frequency
-from artifact.tasks.forecasting import MAX_LEVELS, Forecast, Forecasting
+from artifact.tasks.forecaster import MAX_LEVELS, Forecast, ForecastOptions, ForecastPlan
+from artifact.tasks.forecasting import Forecasting
 from tests.support.models import MEAN, SCALE, compute, forecaster, rows_of
 
 OUTPUT = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
@@ -22,15 +24,20 @@ def task() -> Forecasting:
     return found
 
 
-def forecast(task: Forecasting, columns: Sequence[Column], levels: Sequence[float] = ()) -> Forecast:
-    tails = Tails.of(columns, task.manifest.context_length)
-    (found,) = compute(task.forecast([tails], horizon=2, levels=levels), [[OUTPUT]])
+def plan(task: Forecasting, columns: Sequence[Column], names: list[str] | None = None, **options: Any) -> ForecastPlan:
+    tails = Tails.of(columns, task.context_length)
+    return task.plan(names, tails, ForecastOptions(2, **options))
+
+
+def forecast(
+    task: Forecasting, columns: Sequence[Column], levels: Sequence[float] = (), names: list[str] | None = None
+) -> Forecast:
+    (found,) = compute(task.forecast([plan(task, columns, names, levels=levels)]), [[OUTPUT]])
     return found
 
 
 def test_row_is_the_scaled_window(task: Forecasting) -> None:
-    tails = Tails.of([[0, *column] for column in WHOLE], task.manifest.context_length)
-    (row,) = rows_of(task.forecast([tails], horizon=2, levels=()))
+    (row,) = rows_of(task.forecast([plan(task, [[0, *column] for column in WHOLE])]))
     assert np.frombuffer(row, np.float32).reshape(4, 2).tolist() == [[0, 0], [1, 0], [2, 0], [3, 0]]
 
 
@@ -65,10 +72,9 @@ def test_bands_are_reliable_if_calibrated_and_the_window_is_full(
 def test_answer_keeps_the_order_of_the_channels(task: Forecasting) -> None:
     answer = forecast(task, WHOLE, [0.5])
     first, second = [12.0, 16.0], [14.0, 18.0]
-    by_position = answer.as_json(None, [0, 1])
+    by_position = answer.as_json()
     assert (by_position["forecast"], by_position["quantiles"]) == ([first, second], {"0.5": [first, second]})
-    assert answer.as_json(None, [1, 0])["forecast"] == [second, first]
-    by_name = answer.as_json(["heat", "load"], [1, 0])
+    by_name = forecast(task, WHOLE, names=["heat", "load"]).as_json()
     assert list(by_name["forecast"].items()) == [("heat", second), ("load", first)]
     assert by_name["coverage"] == {
         "observations_total": 8,
@@ -121,9 +127,20 @@ def test_levels_beyond_the_calibration_are_rejected(task: Forecasting) -> None:
 
 
 def test_location_of_an_error_is_renamed(task: Forecasting) -> None:
-    series = [Tails.of([[1, 2, 3, 4]] * 2, 4), Tails.of([[1, 2, 3, 4], [1]], 4)]
+    plans = [plan(task, [[1, 2, 3, 4]] * 2), plan(task, [[1, 2, 3, 4], [1]])]
     with pytest.raises(InvalidInput, match=r"^2nd.series: all channels must be equally long"):
-        rows_of(task.forecast(series, horizon=1, levels=(), rename=lambda at, place: f"{at + 1}nd.{place}"))
+        rows_of(task.forecast(plans, rename=lambda at, place: f"{at + 1}nd.{place}"))
+
+
+def test_forecast_is_not_negative_if_asked(task: Forecasting) -> None:
+    far = plan(task, WHOLE, levels=[0.5], non_negative=True)
+    (found,) = compute(task.forecast([far]), [[OUTPUT - 6]])
+    assert found.values.tolist() == found.quantiles[0.5].tolist() == [[0, 2], [4, 6]]
+
+
+def test_season_is_refused(task: Forecasting) -> None:
+    with pytest.raises(InvalidInput, match=r"^season: naive has learned its seasons; leave it out"):
+        plan(task, WHOLE, seasons=(12,))
 
 
 def test_channels_and_step_tell_whether_a_model_fits(task: Forecasting) -> None:
@@ -131,3 +148,4 @@ def test_channels_and_step_tell_whether_a_model_fits(task: Forecasting) -> None:
     fitting = [(None, None), (["heat", "load"], None), (None, hour), (["load", "heat"], hour)]
     assert [task.fits(channels, step) for channels, step in fitting] == [True] * 4
     assert [task.fits(channels, step) for channels, step in ((["load"], None), (None, day))] == [False] * 2
+    assert [task.fits(channels, step, exactly=True) for channels, step in fitting] == [False, False, False, True]

@@ -14,6 +14,7 @@ from artifact.loading import LoadedModel
 from artifact.series import Tails
 from artifact.tasks.base import Answer, Computation, RunHead
 from artifact.tasks.classification import Classification
+from artifact.tasks.forecaster import ForecastOptions
 from artifact.tasks.forecasting import Forecasting
 from artifact.tasks.matching import LocatedText, Matching
 from service.batching.admission import limited
@@ -163,7 +164,8 @@ async def test_series_of_one_computation_are_one_request_of_the_batcher() -> Non
     async with serving(forecaster(), settings=Settings(max_queue_rows=3)) as client:
         naive = client.engine.models.choose(Forecasting, None)
         series = [Tails.of([[0, 0, 0, value], [0, 0, 0, -value]], 4) for value in range(40)]
-        found, _ = await naive.run(naive.task.forecast(series, horizon=1, levels=()), soon())
+        plans = [naive.task.plan(None, one, ForecastOptions(1)) for one in series]
+        found, _ = await naive.run(naive.task.forecast(plans), soon())
         assert client.count("longdoc_documents_total", model="naive") == 40
     assert [one.values.tolist() for one in found] == [[[value, -value]] for value in range(40)]
 

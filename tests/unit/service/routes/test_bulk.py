@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
 from service.batching.batcher import Batcher
-from service.routes import bulk
+from service.routes import bulk, classify
 from service.settings import Settings
 from service.wire.context import RequestContext
 from tests.support.contexts import context, receive_of, scope_of
@@ -31,7 +31,7 @@ async def answer_to(asked: RequestContext) -> list[Message]:
     async def send(message: Message) -> None:
         sent.append(message)
 
-    response = bulk.BulkResponse.of(asked)
+    response = classify.DocumentLines(asked)
     await response(scope_of(), asked.body, send)
     return sent
 
