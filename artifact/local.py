@@ -168,7 +168,7 @@ class Model:
 
         """
         if isinstance(self.task, AnySeries):
-            seasons = (season,) if isinstance(season, int | np.integer) else tuple(season)
+            seasons = tuple(season) if isinstance(season, Sequence) else (season,)
             for place, number in (("horizon", horizon), *(("season", number) for number in seasons)):
                 _check_positive(place, number)
             options = ForecastOptions(seasons, horizon or self.task.manifest.horizon, tuple(quantiles), non_negative)
