@@ -174,7 +174,9 @@ class Model:
             options = ForecastOptions(seasons, horizon or self.task.manifest.horizon, tuple(quantiles), non_negative)
             return self._forecast_each(self.task, series, options)
         channels = cast(Mapping[str, Column] | Sequence[Column], series)
-        names, columns = (list(channels), [*channels.values()]) if isinstance(channels, Mapping) else (None, [*channels])
+        names, columns = (
+            (list(channels), [*channels.values()]) if isinstance(channels, Mapping) else (None, [*channels])
+        )
         task, horizon = self.check_forecast(horizon, quantiles)
         order = task.check_channels(names, len(columns))
         for name, column in zip(names or range(len(columns)), columns, strict=True):

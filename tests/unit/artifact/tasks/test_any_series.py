@@ -216,8 +216,6 @@ def test_manifest_of_another_preparation_is_rejected(changed: dict[str, Any], me
         parse_manifest(fields(**changed))
 
 
-@pytest.mark.parametrize(
-    ("seasons", "place"), [((1,), 0), ((2,), 1), ((4,), 1), ((7,), 2), ((12,), 2), ((24, 168), 3)]
-)
+@pytest.mark.parametrize(("seasons", "place"), [((1,), 0), ((2,), 1), ((4,), 1), ((7,), 2), ((12,), 2), ((24, 168), 3)])
 def test_season_class_is_that_of_the_shorter_season(seasons: tuple[int, ...], place: int) -> None:
     assert season_class(seasons) == place

@@ -34,9 +34,7 @@ def test_line_goes_on(start: float, slope: float, seasons: tuple[int, ...]) -> N
 def test_digits_of_large_values_are_kept() -> None:
     assert (restored(1e12 + np.arange(40), 12)[MEDIAN] - 1e12).tolist() == list(range(40, 40 + HORIZON))
     noisy = np.round(np.random.default_rng(0).standard_normal(40), 3)
-    assert (restored(1e12 + noisy, 12)[MEDIAN, :12] - 1e12) == pytest.approx(
-        restored(noisy, 12)[MEDIAN, :12], abs=1e-3
-    )
+    assert (restored(1e12 + noisy, 12)[MEDIAN, :12] - 1e12) == pytest.approx(restored(noisy, 12)[MEDIAN, :12], abs=1e-3)
 
 
 @pytest.mark.parametrize("level", [0, 3, 1000])
@@ -86,7 +84,9 @@ def test_forecast_has_the_units_of_the_series() -> None:
     for factor in (1e-200, 3.7, 1e200):
         assert restored(factor * series, 12) == pytest.approx(factor * restored(series, 12), rel=1e-9)
         # The statistics that tell whether values are whole may differ.
-        assert prepared(factor * series, 12).tokens[:, 1:] == pytest.approx(prepared(series, 12).tokens[:, 1:], abs=1e-5)
+        assert prepared(factor * series, 12).tokens[:, 1:] == pytest.approx(
+            prepared(series, 12).tokens[:, 1:], abs=1e-5
+        )
 
 
 @pytest.mark.parametrize("seasons", [(1,), (12,), (7, 28)])
@@ -142,4 +142,3 @@ def test_tokens_are_statistics_then_future_then_past_newest_first() -> None:
     future = tokens[1 : 1 + FUTURE].reshape(FUTURE, 4, PATCH).transpose(1, 0, 2).reshape(4, -1)
     assert future[1, :14] == pytest.approx(np.tile(value[:7][::-1], 2))
     assert np.sinh(future[3]) == pytest.approx(batch.theta[0], rel=1e-4, abs=1e-4)
-
