@@ -181,7 +181,7 @@ def errors(evaluated: Sequence[Evaluated], shares: Sequence[float]) -> dict[str,
         rows += zip(*columns, strict=True)
     table, kinds = np.array(rows), np.array([kind for part in evaluated for kind in part.kinds])
     found = dict[str, dict[str, float]]()
-    for kind in ("all", *KINDS):
+    for kind in ("all", *(kind for kind in KINDS if kind in kinds)):
         chosen = table if kind == "all" else table[kinds == kind]
         means = dict(zip(("mae", *BASELINES, "coverage_80"), chosen.mean(axis=0).tolist(), strict=True))
         found[kind] = {"series": float(len(chosen)), **means}

@@ -1,0 +1,216 @@
+"""A small model: trained, resumed, exported, loaded, evaluated."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import artifact
+from artifact.tasks.any_series import AnySeriesManifest
+from artifact.univariate.features import HORIZON, LEVELS
+from model.config.recipes import find_recipe, load_recipe
+from model.config.run import AnySeriesRun
+from model.data.synthetic_univariate import Group
+from model.errors import UserError
+from model.tasks import any_series, task_of
+from model.tasks.any_series import (
+    BUCKETS,
+    AnySeriesLearner,
+    AnySeriesTask,
+    Evaluated,
+    SeriesBatch,
+    choose_shares,
+    errors,
+    golden_series,
+    pinball,
+    weights,
+)
+from model.training.checkpoint import BEST, LAST, load
+from tests.support.commands import call, export, train
+
+SMALL = (
+    *("model.encoder.dim=16", "model.encoder.num_heads=2", "model.encoder.num_layers=1", "model.encoder.ffn_dim=16"),
+    *(
+        "model.encoder.options.num_segments=4",
+        "model.encoder.options.num_rows=4",
+        "model.encoder.options.num_columns=4",
+    ),
+    *("training.epochs=2", "training.batch_size=16", "training.examples_per_epoch=64", "training.warmup_steps=2"),
+)
+
+
+@pytest.fixture(autouse=True)
+def _few_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(any_series, "BATCHES", 6)
+    monkeypatch.setattr(any_series, "BATCH", 16)
+
+
+def _task(*overrides: str) -> AnySeriesTask:
+    config = load_recipe(find_recipe("any-series"), [*SMALL, *overrides])
+    assert isinstance(config, AnySeriesRun)
+    task = task_of(config)
+    assert isinstance(task, AnySeriesTask)
+    return task
+
+
+def _evaluated(quantiles: float, theta: float, season: int = 0, kind: str = "counts", rows: int = 2) -> Evaluated:
+    """Forecasts of a truth of 0."""
+    shape = (rows, HORIZON)
+    spread = np.full((rows, len(LEVELS), HORIZON), quantiles) + np.linspace(-0.1, 0.1, len(LEVELS))[:, None]
+    return Evaluated(
+        spread, np.zeros(shape), np.full(shape, theta), np.full(shape, 3.0), (kind,) * rows, (season,) * rows
+    )
+
+
+def test_model_is_trained_exported_loaded_and_evaluated(tmp_path: Path) -> None:
+    run = train("any-series", tmp_path / "runs", *SMALL)
+    folder = export(run, tmp_path / "exports")
+    model = artifact.load(folder)
+    manifest = model.manifest
+    assert isinstance(manifest, AnySeriesManifest)
+    assert {"all", "components"} <= {result.condition for result in manifest.results} <= {"all", *any_series.KINDS}
+    assert json.loads((tmp_path / "exports" / "defaults.json").read_text()) == {"forecasting": "any-series"}
+    series = 20 + np.random.default_rng(0).standard_normal(90).cumsum()
+    answer = model.forecast(series, season=7, horizon=30, quantiles=LEVELS)
+
+    task = _task()
+    eager = task.build()
+    eager.load_state_dict(load(run / BEST).state["model"])
+    prepared = any_series.prepare(series[None], (7,))
+    with torch.no_grad():
+        raw = eager.eval()(torch.from_numpy(prepared.tokens), torch.tensor([prepared.tokens.shape[1]]))
+    expected = prepared.restore(raw.numpy().astype(float), manifest.theta_shares[2])[0, :, :30]
+    found = np.array([answer["quantiles"][str(level)] for level in LEVELS])
+    assert found == pytest.approx(expected, rel=1e-4, abs=1e-4)
+    script = artifact.load(folder, format="torchscript").forecast(series, season=7, horizon=30)
+    assert script["forecast"] == pytest.approx(answer["forecast"], rel=1e-4)
+
+    assert call("evaluate", folder, "--out", tmp_path / "results.json", "--device", "cpu") == 0
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert [result["value"] for result in results] == pytest.approx([r.value for r in manifest.results], abs=1e-3)
+
+
+def test_resumed_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
+    whole = train("any-series", tmp_path / "whole", *SMALL)
+    draw, words = any_series.draw_groups, [word for setting in SMALL for word in ("--set", setting)]
+
+    def interrupted(stream: tuple[int, ...], index: int, size: int) -> Iterator[Group]:
+        if stream[0] == any_series.TRAINING and index == 6:
+            raise KeyboardInterrupt
+        return draw(stream, index, size)
+
+    command = ("train", "any-series", "--runs", tmp_path / "parts", "--device", "cpu", *words)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(any_series, "draw_groups", interrupted)
+        assert call(*command) == 130
+    assert load(tmp_path / "parts" / whole.name / LAST).progress.epoch == 1
+    assert call(*command, "--resume") == 0
+    first, second = (load(folder / LAST).state["model"] for folder in (whole, tmp_path / "parts" / whole.name))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_batch_size_must_hold_whole_groups() -> None:
+    task = _task("training.batch_size=12")
+    with pytest.raises(UserError, match=r"training.batch_size must be a multiple of 8, not 12"):
+        task.load(Path())
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("model.encoder.seq_len=64", r"model.encoder.seq_len must be 76, not 64"),
+        ("model.encoder.mode=paper", r"model.encoder.mode must be 'length-aware'.*not 'paper'"),
+        ("data.name=ettm2", r"data.name must be 'synthetic-univariate', not 'ettm2'"),
+        ("model.context_length=96", r"unknown key model.context_length"),
+    ],
+)
+def test_wrong_recipe_names_the_key(override: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        _task(override)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("model.encoder.attention=softmax",),
+        ("model.encoder.attention=dba",),
+        (
+            *("model.encoder.options.use_fourier=false", "model.encoder.options.use_rows=false"),
+            *("model.encoder.options.use_columns=false", "model.encoder.options.kernel_size=11"),
+        ),
+        ("model.encoder.num_layers=0",),
+    ],
+    ids=["softmax", "dba", "convolution", "no blocks"],
+)
+def test_ablations_are_options_of_the_encoder(overrides: tuple[str, ...]) -> None:
+    kept = [key for key in SMALL if "attention=" not in overrides[0] or "options" not in key]
+    config = load_recipe(find_recipe("any-series"), [*kept, *overrides])
+    model = task_of(config).build().eval()
+    inputs = [torch.from_numpy(array) for array in golden_series().values()]
+    assert model(*inputs).shape == (8, len(LEVELS), HORIZON)
+
+
+def test_golden_series_fill_every_bucket() -> None:
+    lengths = golden_series()["lengths"]
+    assert lengths.max() == BUCKETS[-1]
+    for low, high in zip((0, *BUCKETS), BUCKETS, strict=False):
+        assert ((low < lengths) & (lengths <= high)).any()
+
+
+def test_training_and_validation_do_not_share_series() -> None:
+    task = _task()
+    data = task.load(Path())
+    tokens, *_ = next(iter(AnySeriesLearner(task, data).batches(0)))
+    assert not any(np.array_equal(tokens[0, 0], batch.prepared[0].tokens[0, 0]) for batch in data.validation)
+
+
+def test_batches_of_an_epoch_are_reproducible_and_differ_between_epochs() -> None:
+    task = _task()
+    learner = AnySeriesLearner(task, task.load(Path()))
+    first, again, other = ([batch[0] for batch in learner.batches(epoch)] for epoch in (0, 0, 1))
+    assert len(first) == 4
+    assert all(map(torch.equal, first, again))
+    assert not torch.equal(first[0][0, 0], other[0][0, 0])
+
+
+def test_pinball_equals_its_definition() -> None:
+    generator = np.random.default_rng(0)
+    quantiles, truth = generator.standard_normal((3, len(LEVELS), HORIZON)), generator.standard_normal((3, HORIZON))
+    truth[1] = np.nan
+    weight = weights().astype(float)
+    total = sum(
+        weight[step] * 2 * max(level * error, (level - 1) * error)
+        for row in (0, 2)
+        for step in range(HORIZON)
+        for place, level in enumerate(LEVELS)
+        for error in (truth[row, step] - quantiles[row, place, step],)
+    )
+    found = pinball(*map(torch.from_numpy, (quantiles, truth, weight)))
+    assert float(found) == pytest.approx(total / (2 * weight.sum() * len(LEVELS)))
+
+
+def test_shares_are_those_with_the_smallest_loss_of_each_class() -> None:
+    parts = [_evaluated(1.0, 0.0, season=0), _evaluated(0.0, 1.0, season=1), _evaluated(1.0, -1.0, season=3)]
+    assert choose_shares(parts) == pytest.approx((1.0, 0.0, 0.0, 0.5))
+
+
+def test_errors_are_those_of_the_mixed_forecast_by_kind() -> None:
+    found = errors([_evaluated(1.0, 0.0, kind="counts"), _evaluated(0.0, 1.0, kind="waves", rows=6)], (0.5, 0, 0, 0))
+    assert found["counts"] == pytest.approx(
+        {"series": 2, "mae": 0.5, "Theta": 0, "seasonal naive": 3, "naive": 0, "coverage_80": 0}
+    )
+    assert found["all"]["series"] == 8
+    assert found["all"]["mae"] == pytest.approx(0.5)
+
+
+def test_seasonal_naive_repeats_the_last_season_in_units_of_the_model() -> None:
+    groups = [group for index in range(20) for group in any_series.draw_groups((5,), index, 16)]
+    group = next(g for g in groups if 4 <= max(g.seasons) <= g.past.shape[1] and not np.isnan(g.past).any())
+    batch = SeriesBatch.of([group])
+    season, (prepared,) = max(group.seasons), batch.prepared
+    repeated = np.stack([np.resize(row[-season:], HORIZON) for row in group.past])
+    expected = np.clip(prepared.targets(repeated), -any_series.FARTHEST, any_series.FARTHEST)
+    assert batch.seasonal_naive() == pytest.approx(expected, nan_ok=True)
