@@ -26,15 +26,16 @@ SPREAD = 0.55
 """Standard deviation of the correlation between two cycles of a random walk less its moving average."""
 USUAL = (4, 5, 7, 12, 24, 26, 48, 52, 60, 96, 144, 168)
 """Seasons for which less is enough: of quarters, days, months, hours, weeks, minutes."""
-CLEAR_USUAL, CLEAR = (0.3, 2.5), (0.6, 4.0)
+CLEAR_USUAL, CLEAR = (0.3, 2.5), (0.7, 3.0)
 """Minimum autocorrelation at a usual season, and at any other; in itself and in standard errors."""
 AS_GOOD = 0.75
 """The shortest season is chosen among those whose autocorrelation is at least this part of the largest one."""
-CLEARER = 0.15
-"""A multiple whose autocorrelation is larger by this replaces it, or from FAR times it on is a second season."""
+CLEARER, REMAINDER = 0.05, 0.5
+"""A multiple is clearer if its autocorrelation is larger by this, and what it lacks to 1 at most this part."""
 FAR = 5
+"""A clearer multiple replaces the season, or from so many times it on is a second season."""
 HARDLY = 0.05
-"""A usual season is preferred to one that differs by a step, if its autocorrelation is smaller by at most this."""
+"""A usual season replaces one that differs by a step, if its autocorrelation is smaller by at most this."""
 
 
 def seasons_of(step: Step) -> tuple[int, ...]:
@@ -76,19 +77,27 @@ def infer_seasons(values: Doubles) -> tuple[int, ...]:
     centred = filled - filled.mean()
     found, error = _autocorrelations(centred / max(float(np.abs(centred).max()), TINY), lags)
     beside = np.pad(found, 1, constant_values=-1.0)
-    is_usual = np.isin(lags, USUAL)
-    size, deviations = (np.where(is_usual, *pair) for pair in zip(CLEAR_USUAL, CLEAR, strict=True))
-    nearest = np.maximum(beside[:-2], beside[2:]) - np.where(is_usual, HARDLY, 0.0)
-    is_clear = (found >= size) & (found >= deviations * error) & (found >= nearest)
-    clear, strength = lags[is_clear], found[is_clear]
-    if not clear.size:
+    peaks = np.flatnonzero((found >= beside[:-2]) & (found >= beside[2:]))
+    places = np.unique([_usual(lags, found, peak) for peak in peaks.tolist()])
+    size, deviations = (np.where(np.isin(lags, USUAL), *pair) for pair in zip(CLEAR_USUAL, CLEAR, strict=True))
+    places = places[(found >= size)[places] & (found >= deviations * error)[places]]
+    if not places.size:
         return NONE
+    clear, strength = lags[places], found[places]
     first = int((strength >= AS_GOOD * strength.max()).argmax())
-    longer = clear[(clear % clear[first] == 0) & (strength > strength[first] + CLEARER)]
+    enough = strength[first] + max(CLEARER, REMAINDER * (1 - strength[first]))
+    longer = clear[(clear % clear[first] == 0) & (strength >= enough)]
     if not longer.size:
         return (int(clear[first]),)
     second = int(longer[0])
     return (int(clear[first]), second) if second >= FAR * clear[first] else (second,)
+
+
+def _usual(lags: NDArray[np.int64], found: Doubles, peak: int) -> int:
+    """Place of the lag of a peak, or of a usual one beside it whose autocorrelation is hardly smaller."""
+    beside = [place for place in (peak, peak - 1, peak + 1) if 0 <= place < len(lags)]
+    usual = (place for place in beside if lags[place] in USUAL and found[place] >= found[peak] - HARDLY)
+    return next(usual, peak)
 
 
 def _autocorrelations(values: Doubles, lags: NDArray[np.int64]) -> tuple[Doubles, Doubles]:
