@@ -65,7 +65,7 @@ async def test_forecasts_have_the_layout_of_their_series() -> None:
     async with serving(forecaster()) as client:
         named, positional = await predictions(client, "naive", {"series": NAMED}, {"series": by_position})
         native = answer(await client.post("/v1/forecast", json={"series": NAMED}))
-    assert named == {key: value for key, value in native.items() if key not in ("model", "version")}
+    assert named == {key: value for key, value in native.items() if key not in ("model", "version", "model_from")}
     assert named["forecast"] == {"heat": [8, 8, 8], "load": [4, 4, 4]}
     assert named["coverage"]["imputed"] == 1
     assert positional["forecast"] == [[4, 4, 4], [9, 9, 9]]

@@ -185,7 +185,7 @@ async def test_internal_error_gives_an_error_line_in_its_position(monkeypatch: p
     def fail(*_: object) -> None:
         raise RuntimeError("secret cause")
 
-    monkeypatch.setattr(bulk, "check_size", fail)
+    monkeypatch.setattr(classify, "check_size", fail)
     async with serving(classifier()) as client:
         (line,) = await ask(client, lines({"id": 7, "text": "+"}))
     assert (line["id"], line["error"]["status"], line["error"]["code"]) == (7, 500, "internal")

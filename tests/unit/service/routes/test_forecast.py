@@ -22,7 +22,7 @@ async def test_named_channels_are_answered_by_name() -> None:
         "quantiles": {"0.1": {"heat": [2, 2, 2], "load": [6, 6, 6]}, "0.9": {"heat": [8, 8, 8], "load": [12, 12, 12]}},
         "quantiles_reliable": True,
         "coverage": COVERAGE,
-        "model_from": "series",
+        "model_from": "default",
     }
 
 
