@@ -13,7 +13,7 @@ from typing import Any, TypeVar, get_args, overload
 
 import numpy as np
 
-from artifact.arrays import Floats
+from artifact.arrays import Array, Floats
 from artifact.backends.base import BATCH_ROWS, batches_at_once
 from artifact.documents import OnOverflow
 from artifact.errors import InferenceFailed, InvalidInput, NonFiniteOutput
@@ -28,6 +28,8 @@ from artifact.tasks.matching import LocatedText, Matching
 
 Document = str | bytes | bytearray | memoryview
 """Text, encoded as UTF-8, or raw bytes."""
+Values = Column | Array
+"""Values of a series."""
 Json = dict[str, Any]
 """An answer with the same keys as the server's JSON."""
 
@@ -146,7 +148,7 @@ class Model:
 
     def forecast(
         self,
-        series: Mapping[str, Column] | Sequence[Column] | Column,
+        series: Mapping[str, Values] | Sequence[Values] | Values,
         *,
         horizon: int | None = None,
         quantiles: Sequence[float] = (),
@@ -303,7 +305,7 @@ def _check_sequence(place: str, documents: Sequence[object]) -> None:
     _check_not_empty(place, documents)
 
 
-def _check_column(place: str, column: Column) -> None:
+def _check_column(place: str, column: Values) -> None:
     """Check that all values are numbers or None; NumPy would convert strings and booleans. Raises: InvalidInput."""
     if isinstance(column, str | bytes) or not hasattr(column, "__len__"):
         raise InvalidInput.at(place, f"must be a sequence of numbers, not {type(column).__name__}")

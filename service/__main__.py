@@ -187,7 +187,8 @@ def _exports(root: Path) -> tuple[list[Path], dict[str, str]]:
 def _predict(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog=f"{PROGRAM} predict",
-        description="Compute predictions for files without a server; print a line of JSON per input.",
+        description="Compute predictions for files without a server; print a line of JSON per input. "
+        "A forecaster of any series reads one table and prints the next steps as a table of the same layout.",
     )
     parser.add_argument(
         "export", type=Path, help="folder of an export: exports/NAME (the highest version) or exports/NAME/VERSION"
@@ -267,8 +268,18 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--top", type=_positive, help="scores of a classification, or documents of a ranking, to return"
     )
-    parser.add_argument("--horizon", type=_positive, help="steps to forecast; default: the model's horizon")
+    parser.add_argument(
+        "--horizon", type=_positive, help="steps to forecast; default: the model's horizon, or of any series a season"
+    )
     parser.add_argument("--quantiles", type=float, nargs="*", default=[], help="quantile levels of a forecast")
+    parser.add_argument(
+        "--season",
+        type=_positive,
+        nargs="+",
+        metavar="STEPS",
+        help="of any series: steps of its season, or of two; default: by the time stamps, or else by the values",
+    )
+    parser.add_argument("--non-negative", action="store_true", help="forecast 0 instead of values below")
 
 
 def _add_layout(parser: argparse.ArgumentParser) -> None:
@@ -282,6 +293,11 @@ def _add_layout(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--day-first", action="store_true", help="read the day first in dates of a series such as 31/12/2024"
     )
+    parser.add_argument(
+        "--frequency",
+        default="",
+        help="of any series: time between two values, such as 1h or 1mo, or irregular; default: that of the time column",
+    )
 
 
 def _layout(args: argparse.Namespace) -> Layout:
@@ -290,6 +306,7 @@ def _layout(args: argparse.Namespace) -> Layout:
         id_column=args.id_column,
         target_column=args.target_column,
         day_first=args.day_first,
+        frequency=args.frequency,
     )
 
 
@@ -302,6 +319,8 @@ def _options(args: argparse.Namespace) -> PredictOptions:
         top=args.top,
         horizon=args.horizon,
         quantiles=tuple(args.quantiles),
+        season=None if args.season is None else tuple(args.season),
+        non_negative=args.non_negative,
     )
 
 

@@ -1,7 +1,7 @@
 """Series at equal steps: the rows of a table in the order of their time stamps."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -12,7 +12,7 @@ import numpy as np
 from artifact.arrays import Doubles
 from artifact.errors import InputError
 from artifact.manifest import is_text
-from artifact.series import IRREGULAR, Layout, parse_frequency
+from artifact.series import IRREGULAR, PLAIN, Layout, parse_frequency
 from artifact.tables.columns import find_columns, find_id_columns
 from artifact.tables.series import Sheet, listed_places, numbers, read_sheet
 from artifact.tables.steps import Placement, infer_step, place
@@ -46,6 +46,8 @@ class Rows:
     """What the user should know about how the file was read."""
     long_hint: str = ""
     """Options that read the file as a long table, if it seems to be one."""
+    layout: Layout = PLAIN
+    """How the file was read, with the columns that were found."""
 
     def missing_values(self) -> list[str]:
         """A fault that names the missing values; none if there are none."""
@@ -77,10 +79,16 @@ def read_timeline(path: Path, layout: Layout, *, fill: bool) -> Timeline:
     return align(read_series(path, layout), layout, fill=fill)
 
 
-def read_series(path: Path, layout: Layout) -> Rows:
+def read_series(path: Path, layout: Layout, *, finds_long: bool = False) -> Rows:
     """Read the time stamps and the values of a file.
 
+    Args:
+        path: the file.
+        layout: how it holds series.
+        finds_long: whether to read what seems to be a long table as one, without being told so by the layout.
+
     Raises: InputError naming line and column of all cells that are not numbers.
+
     """
     named = {layout.time_column, layout.id_column, layout.target_column, *layout.channels, *layout.ignore}
     sheet = read_sheet(path, layout.encoding, named)
@@ -90,12 +98,18 @@ def read_series(path: Path, layout: Layout) -> Rows:
     found = find_columns(sheet, layout)
     stamps = None if found.time is None else tuple(map(text_of, sheet.column(found.time)))
     if layout.id_column:
-        return _long_rows(sheet, layout, stamps, found.notes)
+        return _long_rows(sheet, replace(layout, time_column=found.time or ""), stamps, found.notes)
+    layout = replace(layout, time_column=found.time or "")
     hint = ""
     if stamps is not None and found.time is not None and len(set(stamps)) < len(stamps):
-        hint = _long_hint(find_id_columns(sheet, found.time), found.values)
+        ids = find_id_columns(sheet, found.time)
+        targets = [name for name in found.values if name not in ids]
+        if finds_long and len(ids) == len(targets) == 1:
+            layout = replace(layout, id_column=ids[0], target_column=targets[0])
+            return _long_rows(sheet, layout, stamps, found.notes)
+        hint = _long_hint(ids, found.values)
     values = numbers(sheet, found.values)
-    return Rows(sheet.name, found.values, sheet.lines, stamps, values, found.values, None, found.notes, hint)
+    return Rows(sheet.name, found.values, sheet.lines, stamps, values, found.values, None, found.notes, hint, layout)
 
 
 def _long_hint(ids: Sequence[str], values: Sequence[str]) -> str:
@@ -143,6 +157,7 @@ def _long_rows(sheet: Sheet, layout: Layout, stamps: tuple[str, ...] | None, not
         (layout.target_column,),
         tuple(index[names[number]] for number in kept),
         notes,
+        layout=layout,
     )
 
 

@@ -33,6 +33,10 @@ class PredictOptions:
     """Number of scores of a classification, or of documents of a ranking."""
     horizon: int | None = None
     quantiles: tuple[float, ...] = ()
+    season: tuple[int, ...] | None = None
+    """Of any series; None: to be found."""
+    non_negative: bool = False
+    """Whether forecasts below 0 become 0."""
 
 
 @dataclass(frozen=True)
@@ -78,9 +82,18 @@ OPERATIONS = {
         (Field("series", "a series"),),
         {"forecast": str, "quantiles": str, "quantiles_reliable": bool, "coverage": str},
         lambda model, rows, options: [
-            model.forecast(series, horizon=options.horizon, quantiles=options.quantiles) for (series,) in rows
+            model.forecast(
+                series,
+                horizon=options.horizon,
+                quantiles=options.quantiles,
+                season=options.season,
+                non_negative=options.non_negative,
+            )
+            for (series,) in rows
         ],
-        check=lambda model, options: model.forecast_options(options.horizon, options.quantiles),
+        check=lambda model, options: model.forecast_options(
+            options.horizon, options.quantiles, options.season, non_negative=options.non_negative
+        ),
     ),
 }
 """The operations of all tasks."""

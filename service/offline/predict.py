@@ -1,5 +1,6 @@
 """`python -m service predict`: files -> JSON lines, in the format of the server's responses."""
 
+import csv
 import json
 import math
 import os
@@ -19,9 +20,11 @@ from artifact.tables.reading import Source, Values
 from artifact.tables.streams import name_of
 from artifact.tables.table import BadRow
 from artifact.tables.timeline import read_timeline
+from artifact.tasks.any_series import AnySeries
 from artifact.tasks.forecasting import ForecasterManifest, Forecasting
 from service.offline.compute import PredictOptions, choose_encoding, choose_fields, choose_operation, prepare, results
 from service.offline.files import read_inputs, read_rows, table_kind
+from service.offline.forecasts import forecast_table
 
 
 @dataclass(frozen=True)
@@ -38,19 +41,37 @@ class PredictFiles:
 def predict(export: Path, inputs: PredictFiles, options: PredictOptions) -> int:
     """Print a line of JSON for every input; return the exit code, 1 if any input was invalid.
 
+    A forecaster of any series prints its forecast as a table of the same layout as that of the one file.
     For an invalid input, the line has the error. If the reader of the output closes it, as `head` does, the rest of the
     inputs is not read.
 
     Raises: BadExport; InputError for a file that cannot be read, or an option that does not suit the model's task.
     """
-    found = _results(artifact.load(export), inputs, options)
+    model = artifact.load(export)
     try:
-        failed = _print(found)
+        if isinstance(model.task, AnySeries):
+            _print_table(model, inputs, options)
+            return 0
+        failed = _print(_results(model, inputs, options))
     except BrokenPipeError:
         # Python flushes standard output once more at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return 1 if failed else 0
+
+
+def _print_table(model: Model, inputs: PredictFiles, options: PredictOptions) -> None:
+    """Print the forecast of the series of one file as CSV. Raises: InputError."""
+    paths = inputs.files or [path for path in (inputs.csv,) if path is not None]
+    if len(paths) != 1 or options.text_column:
+        message = "forecasts series: give one CSV file with a column for each series, or with their names in a column"
+        raise InputError(f"{model.manifest.name} {message}")
+    layout = replace(inputs.layout, encoding=choose_encoding(model.task, options))
+    table = forecast_table(model, paths[0], layout, options)
+    for note in table.notes:
+        print(f"{paths[0]}: {note}", file=sys.stderr)
+    csv.writer(sys.stdout, lineterminator="\n").writerows(table.rows)
+    sys.stdout.flush()
 
 
 def _print(found: Iterator[Source[Json]]) -> int:
@@ -73,6 +94,8 @@ def _results(model: Model, inputs: PredictFiles, options: PredictOptions) -> Ite
     compute = prepare(model, operation, fields, options)
     if isinstance(task, Forecasting):
         paths = inputs.files or [path for path in (inputs.csv,) if path is not None]
+        if inputs.layout.frequency:
+            raise InputError(f"{manifest.name} expects one value every {task.manifest.frequency}; omit --frequency")
         layout = layout_of(task.manifest, inputs.layout, encoding)
         return results(((name_of(path), (read_channels(path, layout),)) for path in paths), compute)
     if inputs.layout != PLAIN:

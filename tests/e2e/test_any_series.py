@@ -250,7 +250,7 @@ def test_lines_take_no_options_in_the_query(client: httpx.Client) -> None:
     check_problem(response, 422, "invalid_input")
 
 
-def infer(client: httpx.Client, *inputs: dict[str, object]) -> httpx.Response:
+def infer(client: httpx.Client, *inputs: dict[str, Any]) -> httpx.Response:
     return client.post("/v2/models/any/infer", json={"inputs": inputs})
 
 
@@ -265,8 +265,8 @@ def test_open_inference_protocol(client: httpx.Client) -> None:
     config = client.get("/v2/models/any/config").json()
     assert [tensor.get("optional", False) for tensor in config["input"]] == [False, True]
     values = np.array([monthly(), monthly()[::-1]])
-    series = {"name": "series", "datatype": "FP32", "shape": [2, 60], "data": values.ravel().tolist()}
-    season = {"name": "season", "datatype": "FP32", "shape": [1], "data": [12]}
+    series: dict[str, Any] = {"name": "series", "datatype": "FP32", "shape": [2, 60], "data": values.ravel().tolist()}
+    season: dict[str, Any] = {"name": "season", "datatype": "FP32", "shape": [1], "data": [12]}
     given, inferred = (infer(client, series, *more).json() for more in ([season], []))
     assert given["outputs"] == inferred["outputs"]
     assert given["parameters"] == {"observations_total": 120, "observations_used": 120, "imputed": 0}

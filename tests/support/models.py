@@ -17,7 +17,7 @@ import httpx
 import numpy as np
 from typing_extensions import override
 
-from artifact.arrays import Array
+from artifact.arrays import Array, Doubles
 from artifact.backends.base import Tensors
 from artifact.loading import LoadedModel
 from artifact.series import Calibration
@@ -205,13 +205,16 @@ def any_series(name: str = "any", version: int = 1) -> LoadedModel:
 
 def outputs_of(tokens: Array) -> Array:
     """Return the outputs of `any_series` for tokens (B, tokens, WIDTH)."""
-    return QUANTILES.astype(np.float32) * (1 + tokens[:, :1, :1])
+    outputs: Array = QUANTILES.astype(np.float32) * (1 + tokens[:, :1, :1])
+    return outputs
 
 
-def quantiles_of(values: Sequence[float], seasons: Sequence[int] = (1,)) -> Array:
+def quantiles_of(values: Sequence[float], seasons: Sequence[int] = (1,)) -> Doubles:
     """Return the quantiles (levels, HORIZON) that `any_series` forecasts for one series without missing values."""
     prepared = univariate.prepare(np.array([values], np.float64)[:, -univariate.CONTEXT :], seasons)
-    return prepared.restore(outputs_of(prepared.tokens).astype(np.float64), SHARES[season_class(seasons)])[0]
+    share = SHARES[season_class(seasons)]
+    (quantiles,) = prepared.restore(outputs_of(prepared.tokens).astype(np.float64), share)
+    return np.array(quantiles)
 
 
 def compute(computation: Computation[T], outputs: Sequence[Sequence[Array]]) -> T:

@@ -112,7 +112,7 @@ async def post_infer(context: Context, model: NamedModel) -> Response:
     texts = [text for values in inputs.values() if isinstance(values, list) for text in values]
     items = max(count_items(texts), count, numbers // ITEM_NUMBERS)
     if isinstance(model.task, Forecaster):
-        items = max(items, model.task.count_items(inputs[first].size))
+        items = max(items, model.task.count_items(np.size(inputs[first])))
     computation = model.task.infer(inputs, asked.parameters.on_overflow, model.cache)
     with rename_places(lambda place: place.replace(first, "bytes", 1) if is_padded else place):
         answer, timing = await run(context, model, computation, items)

@@ -80,7 +80,8 @@ def model(backend: Fixed) -> Model:
 def expected(values: Doubles, *seasons: int) -> Doubles:
     """Quantiles (levels, HORIZON) of one series."""
     share = SHARES[season_class(seasons or (1,))]
-    return prepare(values[None], seasons or (1,)).restore(QUANTILES[None], share)[0]
+    (quantiles,) = prepare(values[None], seasons or (1,)).restore(QUANTILES[None], share)
+    return np.array(quantiles)
 
 
 def test_answer_is_the_restored_output_of_the_model(model: Model) -> None:
@@ -224,7 +225,8 @@ def test_requests_are_computed_together_but_for_many_series(model: Model) -> Non
     task = model.task
     assert isinstance(task, AnySeries)
     plans = [
-        task.plan(None, Tails.of([WALK[: 20 + number % 3]] * 100, CONTEXT), ForecastOptions(2)) for number in range(6)
+        task.plan(None, Tails.of([WALK[: 20 + number % 3].tolist()] * 100, CONTEXT), ForecastOptions(2))
+        for number in range(6)
     ]
     computation = task.forecast(plans)
     step, sizes = advance(computation), list[int]()
