@@ -296,7 +296,7 @@ def _add_layout(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--frequency",
         default="",
-        help="of any series: time between two values, such as 1h or 1mo, or irregular; default: that of the time column",
+        help="of any series: time between two values, such as 1mo, or irregular; default: that of the time column",
     )
 
 

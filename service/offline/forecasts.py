@@ -11,7 +11,7 @@ import numpy as np
 from artifact.errors import InputError, InvalidInput
 from artifact.local import Json, Model
 from artifact.series import IRREGULAR, Layout, parse_frequency
-from artifact.tables.timeline import Rows, Time, align, read_series, times_of
+from artifact.tables.timeline import Rows, Time, Timeline, align, read_series, times_of
 from service.offline.compute import PredictOptions
 
 DATES = ("%Y", "%Y-%m", "%Y%m", "%Y-%m-%d", "%Y%m%d", "%Y/%m/%d", "%d/%m/%Y", "%d.%m.%Y")
@@ -35,14 +35,11 @@ def forecast_table(model: Model, path: Path, layout: Layout, options: PredictOpt
 
     """
     rows = read_series(path, layout, finds_long=True)
-    timeline = align(rows, layout, fill=True)
     is_long, times = rows.owners is not None, None if rows.stamps is None else times_of(rows, layout)
-    columns = dict(zip(timeline.channels, timeline.values.T, strict=True))
-    if is_long:
-        columns = {name: column[: _end(column)] for name, column in columns.items()}
     try:
+        timeline = align(rows, layout, fill=True)
         answer = model.forecast(
-            {name: [None if math.isnan(value) else value for value in column] for name, column in columns.items()},
+            _columns(timeline, is_long=is_long),
             horizon=options.horizon,
             quantiles=options.quantiles,
             season=options.season,
@@ -56,10 +53,14 @@ def forecast_table(model: Model, path: Path, layout: Layout, options: PredictOpt
     return ForecastTable(write(rows, times, timeline.frequency, answer), (*timeline.notes, note))
 
 
-def _end(column: Any) -> int:
-    """Number of values up to the last known one."""
-    known = np.flatnonzero(~np.isnan(column))
-    return int(known[-1]) + 1 if known.size else 0
+def _columns(timeline: Timeline, *, is_long: bool) -> dict[str, list[float | None]]:
+    """Values of each series; those of a long table end with their last known value."""
+    found = dict[str, list[float | None]]()
+    for name, column in zip(timeline.channels, timeline.values.T, strict=True):
+        known = np.flatnonzero(~np.isnan(column)).tolist()
+        end = known[-1] + 1 if is_long and known else len(column)
+        found[name] = [None if math.isnan(value) else value for value in column[:end].tolist()]
+    return found
 
 
 def _told(season: Any) -> str:

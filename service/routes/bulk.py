@@ -85,7 +85,7 @@ class BulkResponse(Response, ABC, Generic[T]):
 
     @abstractmethod
     def answer_bytes(self, line: bytes) -> int:
-        """Maximum bytes of the answer to a line, as far as they depend on the line."""
+        """Maximum bytes of the answer to a line that are counted as held while the line is pending."""
 
     @abstractmethod
     async def answer(self, content: T) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from service.wire.inference import model_fields, respond
 from service.wire.media import JSON, NDJSON
 from service.wire.openapi import Lines, contents, request_body
 from service.wire.parsing import parse_json
-from service.wire.requests import check_media_type, check_no_query, read_json, reserve_numbers
+from service.wire.requests import NUMBER_BYTES, check_media_type, check_no_query, read_json, reserve_numbers
 from service.wire.responses import fragment
 from service.wire.schemas import (
     EXAMPLE,
@@ -35,8 +35,8 @@ from service.wire.schemas import (
 
 router = NATIVE.router("Forecast time series")
 
-MAX_LINE_NUMBERS = 20_000
-"""Limit of numbers in the answer to a line: as many answers are in memory as lines are pending."""
+MAX_LINE_NUMBERS = 10_000
+"""Limit of numbers in the answer to a line. The bytes of as many are counted as held while a line is pending."""
 
 
 @router.post(
@@ -81,8 +81,9 @@ class ForecastLines(BulkResponse["_Asked"]):
 
     @override
     def answer_bytes(self, line: bytes) -> int:
-        """0: it does not depend on the line."""
-        return 0
+        """Maximum bytes of the answer to a line."""
+        del line
+        return MAX_LINE_NUMBERS * NUMBER_BYTES
 
     @override
     async def answer(self, content: "_Asked") -> dict[str, Any]:

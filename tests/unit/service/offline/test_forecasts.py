@@ -105,6 +105,7 @@ def test_options_are_those_of_the_request(tmp_path: Path) -> None:
     [
         ("when,x\n2024-01,\n2024-02,\n", {}, "t.csv"),
         ("x\n3\n1\n2\n", {"horizon": 10_000}, "horizon: must be from 1 to 960, not 10000"),
+        ("x\n3\n1\n2\n", {"layout": Layout(frequency="often")}, "frequency: expected"),
         ("x\n3\n1\n2\n", {"quantiles": (0.99,)}, "quantiles: levels must be from 0.1 to 0.9"),
     ],
 )
