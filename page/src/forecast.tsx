@@ -5,7 +5,7 @@ import { Problem } from './api'
 import { Chart } from './chart'
 import { CsvError, isSameFrequency, readTable, type Table } from './csv'
 import { count, number, plural, size, time } from './format'
-import { choices, type Forecaster, idOf, type ModelList } from './models'
+import { type AnyForecaster, choices, type Forecaster, idOf, type ModelList } from './models'
 import { useRequest } from './requests'
 import * as example from './series-example'
 import { AnswerCard, AnsweredBy, ChooseFile, CopyRequest, Drop, Failure, ModelSelect, onSubmitKey, save } from './ui'
@@ -18,7 +18,11 @@ interface Response {
   quantiles_reliable: boolean
   coverage: { observations_total: number; observations_used: number; imputed: number; context_length: number }
   timestamps?: string[]
+  season?: Season | Record<string, Season>
+  season_from?: 'request' | 'frequency' | 'data'
 }
+
+type Season = number | number[]
 
 interface Opened {
   name: string
@@ -30,29 +34,41 @@ interface Asked {
   table: Table
   channels: string[]
   columns: string[]
+  /** Forecaster of any series, whose last steps are also forecast from those before. */
+  any: AnyForecaster | null
 }
 
 const LEVELS = ['0.1', '0.9'] as const
 const MAX_BYTES = 64 * 2 ** 20
+/** Longest forecast of any series. */
+const MAX_STEPS = 960
 
 /** Columns for the channels of a model, by name or, if they have other names, by position; null if they do not fit. */
 function columnsFor(model: Forecaster, table: Table): string[] | null {
   const names = table.columns.map(({ name }) => name)
+  if (model.kind === 'any-series') return names
   if (model.channels.every((channel) => names.includes(channel))) return model.channels
   return names.length === model.channels.length ? names : null
 }
 
 function hasNames(model: Forecaster, table: Table): boolean {
+  if (model.kind === 'any-series') return true
   return model.channels.every((channel) => table.columns.some(({ name }) => name === channel))
 }
 
 function hasFrequency(model: Forecaster, { frequency }: Table): boolean {
-  return frequency === null || model.frequency === 'irregular' || isSameFrequency(frequency, model.frequency)
+  if (model.kind === 'any-series' || model.frequency === 'irregular') return true
+  return frequency === null || isSameFrequency(frequency, model.frequency)
 }
 
-/** The models that can read a table, the best fitting first. */
+function channelsOfModel(model: Forecaster, table: Table): string[] {
+  return model.kind === 'any-series' ? table.columns.map(({ name }) => name) : model.channels
+}
+
+/** The models that can read a table, the best fitting first: one trained on its channels, then one of any series. */
 function fitting(models: Forecaster[], table: Table): Forecaster[] {
-  const rank = (model: Forecaster) => (hasNames(model, table) ? 0 : 2) + (hasFrequency(model, table) ? 0 : 1)
+  const rank = (model: Forecaster) =>
+    model.kind === 'any-series' ? 0.5 : (hasNames(model, table) ? 0 : 2) + (hasFrequency(model, table) ? 0 : 1)
   return models.filter((model) => columnsFor(model, table)).sort((a, b) => rank(a) - rank(b))
 }
 
@@ -63,36 +79,56 @@ export function Forecast({ list, isShown }: { list: ModelList | null; isShown: b
   const [horizon, setHorizon] = useState('')
   const [asked, setAsked] = useState<Asked | null>(null)
   const runner = useRequest<Response>()
+  /** Forecast of the last steps from those before. */
+  const held = useRequest<Response>()
   /** Whether the opened table waits for the list of models. */
   const isWaiting = useRef(false)
   const able = opened ? fitting(models, opened.table) : models
   const model = able.find((each) => idOf(each) === chosen) ?? able[0]
 
   const forecast = (table: Table, reader: Forecaster, steps = horizon) => {
+    const channels = channelsOfModel(reader, table)
     const columns = columnsFor(reader, table)
     if (!columns)
       return runner.fail(
         new Problem(
           'The columns do not fit the model',
-          `${reader.name} reads ${count(reader.channels.length)} channels: ${reader.channels.join(', ')}.`,
+          `${reader.name} reads ${count(channels.length)} channels: ${channels.join(', ')}.`,
         ),
       )
     const kept = reader.context_length
-    const series = reader.channels.map((channel, index) => {
-      const column = table.columns.find(({ name }) => name === columns[index])
-      return [channel, (column?.values ?? []).slice(-kept)] as const
-    })
+    const any = reader.kind === 'any-series' ? reader : null
     const start = table.times?.slice(-kept)[0]
-    const content = JSON.stringify({
-      model: idOf(reader),
-      series: Object.fromEntries(series),
-      horizon: Number(steps) || Math.min(96, reader.horizon),
-      quantiles: LEVELS.map(Number),
-      ...(table.frequency ? { frequency: table.frequency } : {}),
-      ...(start !== undefined && table.frequency ? { start: new Date(start * 1000).toISOString().slice(0, 19) } : {}),
-    })
-    setAsked({ table, channels: reader.channels, columns })
-    return runner.run({ path: 'v1/forecast', body: { type: 'application/json', content } })
+    const request = (withheld: number, options: object) => {
+      const series = channels.map((channel, index) => {
+        const values = table.columns.find(({ name }) => name === columns[index])?.values ?? []
+        return [channel, values.slice(0, values.length - withheld).slice(-kept)] as const
+      })
+      const content = JSON.stringify({
+        model: idOf(reader),
+        series: Object.fromEntries(series),
+        quantiles: LEVELS.map(Number),
+        ...(table.frequency ? { frequency: table.frequency } : {}),
+        ...options,
+      })
+      return { path: 'v1/forecast', body: { type: 'application/json', content } }
+    }
+    setAsked({ table, channels, columns, any })
+    held.cancel()
+    return runner
+      .run(
+        request(0, {
+          ...(steps || !any ? { horizon: Number(steps) || Math.min(96, reader.horizon) } : {}),
+          ...(start !== undefined && table.frequency
+            ? { start: new Date(start * 1000).toISOString().slice(0, 19) }
+            : {}),
+        }),
+      )
+      .then((answer) => {
+        const ahead = answer ? stepsOf(answer.data) : 0
+        const rows = table.columns[0]?.values.length ?? 0
+        if (any && ahead > 0 && rows > ahead) void held.run(request(ahead, { horizon: ahead }))
+      })
   }
   const open = (name: string, text: string) => {
     let table: Table
@@ -111,7 +147,7 @@ export function Forecast({ list, isShown }: { list: ModelList | null; isShown: b
     const [best] = fitting(models, table)
     setChosen(best ? idOf(best) : '')
     if (best) return forecast(table, best)
-    const known = models.map((each) => `${each.name} reads ${each.channels.join(', ')}`).join('; ')
+    const known = models.map((each) => `${each.name} reads ${channelsOfModel(each, table).join(', ')}`).join('; ')
     return runner.fail(
       new Problem(
         'No model reads these columns',
@@ -137,12 +173,13 @@ export function Forecast({ list, isShown }: { list: ModelList | null; isShown: b
     else if (!opened) runner.fail(new Problem('There is no series', 'Choose a CSV file, or drop one.'))
   }
   const hasExample = models.some(({ name }) => name === 'ettm2')
+  const isAny = model?.kind === 'any-series'
 
   return (
     <>
       <div class="intro">
         <h1>Forecast a series</h1>
-        <p>Drop a CSV file with one column for each channel. Its times and frequency are recognised.</p>
+        <p>Drop a CSV file with one column for each series. Its times and frequency are recognised.</p>
       </div>
       <Drop label="Drop a CSV file to forecast it" onFiles={openFile} class="card">
         <div class="options">
@@ -154,8 +191,8 @@ export function Forecast({ list, isShown }: { list: ModelList | null; isShown: b
               type="number"
               inputMode="numeric"
               min={1}
-              max={model?.horizon}
-              placeholder={model ? String(Math.min(96, model.horizon)) : ''}
+              max={isAny ? MAX_STEPS : model?.horizon}
+              placeholder={isAny ? 'a season' : model ? String(Math.min(96, model.horizon)) : ''}
               value={horizon}
               onInput={(event) => setHorizon(event.currentTarget.value)}
               onKeyDown={onSubmitKey(submit)}
@@ -181,7 +218,7 @@ export function Forecast({ list, isShown }: { list: ModelList | null; isShown: b
       <Failure of={runner} />
       {runner.answer && runner.request && asked && (
         <AnswerCard answer={runner.answer}>
-          <Answered data={runner.answer.data} asked={asked} isShown={isShown} />
+          <Answered data={runner.answer.data} held={held.answer?.data ?? null} asked={asked} isShown={isShown} />
           <AnsweredBy answer={runner.answer} />
           <CopyRequest request={runner.request} />
         </AnswerCard>
@@ -214,13 +251,13 @@ function TableView({ opened, model }: { opened: Opened; model: Forecaster | unde
           <li key={column.name}>{column.name}</li>
         ))}
       </ul>
-      {!isNamed && model && (
+      {!isNamed && model && model.kind !== 'any-series' && (
         <p class="note">
           The columns have other names than the channels of {model.name}; they are read in its order:{' '}
           {model.channels.join(', ')}.
         </p>
       )}
-      {model && !hasFrequency(model, table) && (
+      {model && model.kind !== 'any-series' && !hasFrequency(model, table) && (
         <p class="note">
           {model.name} expects a value every {model.frequency}.
         </p>
@@ -240,10 +277,13 @@ interface Channel {
   mean: number[]
   low: number[]
   high: number[]
+  /** Forecast of the last known steps from those before; empty if there is none. */
+  held: number[]
 }
 
-function Answered({ data, asked, isShown }: { data: Response; asked: Asked; isShown: boolean }) {
-  const channels = useMemo(() => channelsOf(data, asked), [data, asked])
+function Answered(props: { data: Response; held: Response | null; asked: Asked; isShown: boolean }) {
+  const { data, held, asked, isShown } = props
+  const channels = useMemo(() => channelsOf(data, held, asked), [data, held, asked])
   const steps = channels[0]?.mean.length ?? 0
   const known = asked.table.columns[0]?.values.length ?? 0
   const x = useMemo(() => axisOf(data, asked.table, known, steps), [data, asked, known, steps])
@@ -268,7 +308,7 @@ function Answered({ data, asked, isShown }: { data: Response; asked: Asked; isSh
       <p class="summary" aria-live="polite">
         {plural(steps, 'step')} ahead of {plural(channels.length, 'channel')}, from the last {count(context_length)}{' '}
         steps.
-        {imputed > 0 && ` ${plural(imputed, 'missing value')} imputed.`}
+        {imputed > 0 && ` ${plural(imputed, 'missing value')} imputed.`} {seasonOf(data)}
       </p>
       {!data.quantiles_reliable && (
         <p class="warning" role="note">
@@ -287,6 +327,11 @@ function Answered({ data, asked, isShown }: { data: Response; asked: Asked; isSh
           <span>
             <i class="swatch band" /> 80 % band
           </span>
+          {held && (
+            <span>
+              <i class="line held" /> forecast of the last {plural(steps, 'step')}, held back
+            </span>
+          )}
         </div>
         <fieldset class="zoom" aria-label="Range">
           <button type="button" class="quiet" onClick={() => zoom(0.5)} aria-label="Zoom in">
@@ -340,23 +385,26 @@ function ChannelChart(props: {
   onZoom: (range: [number, number] | null) => void
 }) {
   const { channel, x, known, hasTime, hovered } = props
-  const { history, mean, low, high } = channel
+  const { history, mean, low, high, held } = channel
   const data = useMemo((): [number[], ...(number | null)[][]] => {
     const gap = new Array<null>(known).fill(null)
     // The curves of the forecast begin at the last known value, so that they are connected.
     const last = history.at(-1) ?? null
     const after = (values: number[]) => [...gap.slice(0, -1), last, ...values]
-    return [x, [...history, ...new Array<null>(mean.length).fill(null)], after(mean), after(high), after(low)]
+    const ahead = new Array<null>(mean.length).fill(null)
+    const back = [...gap.slice(held.length), ...held, ...ahead]
+    return [x, [...history, ...ahead], after(mean), after(high), after(low), back]
   }, [x, channel, known])
   const ahead = hovered === null ? -1 : hovered - known
   const at = hovered === null ? '' : label(x, hovered, hasTime)
   const past = hovered === null ? null : history[hovered]
+  const was = hovered === null || ahead >= 0 ? undefined : held[hovered - known + held.length]
   const readout =
     hovered === null
       ? ''
       : ahead >= 0
         ? `${at} · ${number(mean[ahead] ?? 0)} (${number(low[ahead] ?? 0)} to ${number(high[ahead] ?? 0)})`
-        : `${at} · ${past === null || past === undefined ? 'missing' : number(past)}`
+        : `${at} · ${past === null || past === undefined ? 'missing' : number(past)}${was === undefined ? '' : `, forecast ${number(was)}`}`
   return (
     <figure>
       <figcaption>
@@ -372,6 +420,7 @@ function ChannelChart(props: {
           { label: 'forecast', color: '--accent', width: 2 },
           { label: 'upper', color: '--band-edge', width: 1 },
           { label: 'lower', color: '--band-edge', width: 1 },
+          { label: 'held back', color: '--against', width: 1.5, dash: [4, 3] },
         ]}
         band={[3, 4]}
         hasTime={hasTime}
@@ -427,7 +476,23 @@ function ForecastTable(props: { channels: Channel[]; x: number[]; known: number;
   )
 }
 
-function channelsOf(data: Response, { table, channels, columns }: Asked): Channel[] {
+/** Number of steps of a forecast. */
+function stepsOf(data: Response): number {
+  return Object.values(data.forecast)[0]?.length ?? 0
+}
+
+/** What a forecaster of any series says of the season. */
+function seasonOf({ season, season_from }: Response): string {
+  if (season === undefined || season_from === undefined) return ''
+  const told = (one: Season) => (Array.isArray(one) ? one.join(' and ') : String(one))
+  const each = typeof season === 'object' && !Array.isArray(season) ? Object.values(season).map(told) : [told(season)]
+  const found = [...new Set(each)]
+  if (found.every((one) => one === '1')) return 'No season was found.'
+  const from = { request: 'as asked', frequency: 'by the frequency', data: 'found in the data' }[season_from]
+  return `Season: ${found.join(', ')} steps, ${from}.`
+}
+
+function channelsOf(data: Response, held: Response | null, { table, channels, columns }: Asked): Channel[] {
   const pick = (from: Record<string, number[]> | number[][] | undefined, channel: string, index: number) =>
     (Array.isArray(from) ? from[index] : from?.[channel]) ?? []
   return channels.map((name, index) => ({
@@ -437,6 +502,7 @@ function channelsOf(data: Response, { table, channels, columns }: Asked): Channe
     mean: pick(data.forecast, name, index),
     low: pick(data.quantiles[LEVELS[0]], name, index),
     high: pick(data.quantiles[LEVELS[1]], name, index),
+    held: held ? pick(held.forecast, name, index) : [],
   }))
 }
 

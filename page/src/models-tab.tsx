@@ -172,6 +172,15 @@ function Limits({ model }: { model: Model }) {
         </>
       )
     case 'forecasting':
+      if (model.kind === 'any-series')
+        return (
+          <>
+            <Fact name="Series">any, each alone; its last {plural(model.context_length, 'step')} are read</Fact>
+            <Fact name="Bands">
+              {model.quantiles_reliable ? 'reliable on generated series' : 'not reliable on generated series'}
+            </Fact>
+          </>
+        )
       return (
         <>
           <Fact name="Channels">{model.channels.join(', ')}</Fact>

@@ -60,8 +60,10 @@ export interface Matcher extends Common {
   window_overlap: number
 }
 
-export interface Forecaster extends Common {
+/** A forecaster of the channels that it was trained on. */
+export interface ChannelForecaster extends Common {
   task: 'forecasting'
+  kind?: undefined
   channels: string[]
   context_length: number
   horizon: number
@@ -72,6 +74,17 @@ export interface Forecaster extends Common {
   quantiles_reliable: boolean
 }
 
+/** A forecaster of any series, each alone. */
+export interface AnyForecaster extends Common {
+  task: 'forecasting'
+  kind: 'any-series'
+  context_length: number
+  horizon: number
+  levels: number[]
+  quantiles_reliable: boolean
+}
+
+export type Forecaster = ChannelForecaster | AnyForecaster
 export type Model = Classifier | Matcher | Forecaster
 export type Task = Model['task']
 
