@@ -14,6 +14,8 @@ from playwright.sync_api import Page, Route, expect
 from artifact.exports import read_manifest, version_folder
 from artifact.tasks.forecasting import ForecasterManifest
 from tests.support.browser import Visit, run_curl, run_python
+from tests.support.models import CHANNELS
+from tests.support.naive import write_any_series, write_naive_forecaster
 from tests.support.paths import EXPORTS
 from tests.support.server import Server
 
@@ -218,3 +220,25 @@ def test_error_of_the_service_is_shown(shown: Visit) -> None:
     page.get_by_role("button", name=EXAMPLE).click()
     expect(page.get_by_role("alert")).to_contain_text("422")
     expect(page.get_by_role("alert")).to_contain_text("horizon")
+
+
+def test_any_series_is_forecast_with_its_last_steps_held_back(
+    tmp_path: Path, start: Callable[..., Server], visit: Callable[..., Visit]
+) -> None:
+    write_any_series(tmp_path, "any")
+    write_naive_forecaster(tmp_path, "plant", CHANNELS)
+    (tmp_path / "defaults.json").write_text('{"forecasting": "any"}')
+    server = start("--exports", str(tmp_path), "--drain-delay-s", "0")
+    page = visit(f"{server.url}/").open("Forecast")
+    names = ["sales", "visits", "returns"]
+    drop(page, text_of(table(names, 40, every(days=1))))
+    expect(page.locator(".charts figcaption strong")).to_have_text(names)
+    expect(page.locator(".summary")).to_contain_text("7 steps ahead of 3 channels")
+    expect(page.locator(".summary")).to_contain_text("Season: 7 steps, by the frequency.")
+    expect(page.locator(".legend")).to_contain_text("forecast of the last 7 steps, held back")
+    expect(page.locator(".by")).to_contain_text("any version 1")
+    drop(page, text_of(table(CHANNELS, 40, every(hours=1))))
+    expect(page.locator(".charts figcaption strong")).to_have_text(list(CHANNELS))
+    expect(page.locator(".legend")).not_to_contain_text("held back")
+    page.get_by_role("tab", name="Models").click()
+    expect(page.locator("#panel-models")).to_contain_text("any, each alone; its last 512 steps are read")
