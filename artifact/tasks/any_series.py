@@ -16,6 +16,7 @@ from artifact.errors import InvalidInput
 from artifact.manifest import ExportManifest, Format
 from artifact.series import SeriesWindow
 from artifact.tasks.base import Answer, Computation, RunModel, Task, Tensor, TensorAnswer, VectorCache
+from artifact.tasks.forecasting import Forecasting
 from artifact.univariate.features import (
     CONTEXT,
     FUTURE,
@@ -43,7 +44,6 @@ TOKEN_BYTES = 4 * WIDTH
 class AnySeriesManifest(ExportManifest):
     """Any series -> quantiles."""
 
-    task: Literal["forecasting"]
     kind: Literal["any-series"]
     context_length: int = Field(gt=0)
     """Number of last observations that the model reads."""
@@ -59,6 +59,8 @@ class AnySeriesManifest(ExportManifest):
     @model_validator(mode="after")
     def _check_shapes(self) -> Self:
         """Check that the model reads what this version of the code prepares."""
+        if self.task != Forecasting.name:
+            raise ValueError(f"task must be {Forecasting.name}, not {self.task}")
         if (found := (self.context_length, self.horizon, self.levels)) != (expected := (CONTEXT, HORIZON, LEVELS)):
             raise ValueError(f"context_length, horizon and levels must be {expected}, not {found}")
         if len(self.theta_shares) != len(SEASON_CLASSES) + 1:
@@ -96,13 +98,13 @@ class SeriesForecast:
 
 
 class AnySeries(Task):
-    """A forecaster of any series."""
+    """A forecaster of any series: the same task as one of the channels that it was trained on."""
 
-    name: ClassVar[str] = "forecasting"
-    kind: ClassVar[str] = "forecaster"
+    name: ClassVar[str] = Forecasting.name
+    kind: ClassVar[str] = Forecasting.kind
     manifest_type = AnySeriesManifest
-    operations: ClassVar[tuple[str, ...]] = ("forecast",)
-    is_chosen_by_input = True
+    operations: ClassVar[tuple[str, ...]] = Forecasting.operations
+    is_chosen_by_input = Forecasting.is_chosen_by_input
     public = frozenset({"kind", "context_length", "horizon", "levels", "quantiles_reliable"})
 
     manifest: AnySeriesManifest

@@ -215,8 +215,8 @@ def components(draws: Draws, seasons: tuple[int, ...]) -> Doubles:
     if draws.chance(0.85):
         for season in seasons:
             values = values + seasonal(draws, season) * np.exp(draws.normal(-0.5, 0.9))
-    noise: Doubles = draws.noise() * np.exp(draws.normal(-1.2, 1))
-    return values + noise
+    loudness: Doubles = np.exp(draws.normal(-1.2, 1))
+    return values + loudness * draws.noise()
 
 
 def state_space(draws: Draws, seasons: tuple[int, ...]) -> Doubles:

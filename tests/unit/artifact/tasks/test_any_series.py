@@ -210,6 +210,7 @@ def test_manifest_with_a_kind_is_of_any_series() -> None:
         ({"outputs": fields()["inputs"]}, "inputs and output have shapes"),
         ({"files": fields()["files"][:1]}, "the longest bucket must be 77 tokens, not 29"),
         ({"kind": "some-series"}, "Input should be 'any-series'"),
+        ({"task": "text-matching"}, "task must be forecasting, not text-matching"),
     ],
 )
 def test_manifest_of_another_preparation_is_rejected(changed: dict[str, Any], message: str) -> None:
