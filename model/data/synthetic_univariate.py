@@ -216,7 +216,8 @@ def components(draws: Draws, seasons: tuple[int, ...]) -> Doubles:
         for season in seasons:
             values = values + seasonal(draws, season) * np.exp(draws.normal(-0.5, 0.9))
     loudness: Doubles = np.exp(draws.normal(-1.2, 1))
-    return values + loudness * draws.noise()
+    total: Doubles = values + loudness * draws.noise()
+    return total
 
 
 def state_space(draws: Draws, seasons: tuple[int, ...]) -> Doubles:
