@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from artifact.arrays import Doubles, Floats
-from artifact.univariate.decomposition import Seasonal, decompose, find_outliers
-from artifact.univariate.smoothing import Theta, theta
+from artifact.arrays import Array, Doubles, Floats
+from artifact.univariate.decomposition import decompose, find_outliers
+from artifact.univariate.smoothing import theta
 
 CONTEXT = 512
 """Number of the last observations that are read."""
@@ -101,16 +101,28 @@ def prepare(values: Doubles, seasons: Sequence[int]) -> Prepared:
     level = interpolate((filled - last - seasonal.term[:, :n]) / seasonal.factor[:, :n], known)
     line = theta(level, HORIZON)
     is_exact = np.abs(level - line.line[:, :n]).max(axis=1) <= EXACT
-    if n < MIN_LINE:
-        is_exact &= np.ptp(level, axis=1) <= EXACT
+    is_exact &= (known.sum(axis=1) >= MIN_LINE) | (np.ptp(level, axis=1) <= EXACT)
     scale = np.where(is_exact, 0.0, _scale(level, known, max(SHORTEST_WINDOW, 2 * max(seasons, default=1))))
     origin = np.where(is_exact[:, None], line.line[:, n:], level[:, -1:])
     unit = np.where(is_exact, np.inf, scale)[:, None]  # all that an exact line shows the model is 0
     z = (level - level[:, -1:]) / unit
     forecast = (line.forecast - level[:, -1:]) / unit
     component = (level[:, -1:] * (seasonal.factor - 1) + seasonal.term) / unit
-    rise = (line.line[:, -1] - line.line[:, n - 1]) / unit[:, 0]
-    statistics = _statistics(filled, known, seasons, seasonal, z, filled[:, -1] / unit[:, 0], line, rise, is_whole)
+    statistics = _statistics(
+        z,
+        seasons,
+        seasonal.strength,
+        (
+            seasonal.is_multiplicative,
+            filled.min(axis=1) >= 0,
+            (filled == 0).mean(axis=1),
+            known.mean(axis=1),
+            is_whole,
+            line.alpha,
+            np.arcsinh((line.line[:, -1] - line.line[:, n - 1]) / unit[:, 0]),
+            np.log(np.abs(filled[:, -1]) / unit[:, 0] + 1e-3) / 4,
+        ),
+    )
     tokens = _tokens(np.where(known, z, 0.0), known, component, forecast, statistics, seasons)
     return Prepared(
         tokens, origin, scale, forecast, seasonal.factor[:, n:], seasonal.term[:, n:] + last, first + second
@@ -142,43 +154,18 @@ def _scale(level: Doubles, known: NDArray[np.bool_], window: int) -> Doubles:
     return root
 
 
-def _statistics(
-    filled: Doubles,
-    known: NDArray[np.bool_],
-    seasons: Sequence[int],
-    seasonal: Seasonal,
-    z: Doubles,
-    last: Doubles,
-    line: Theta,
-    rise: Doubles,
-    is_whole: Doubles,
-) -> Doubles:
-    """Statistics of each series (B, at most WIDTH), about between -2 and 2."""
+def _statistics(z: Doubles, seasons: Sequence[int], strength: Doubles, others: Sequence[Array]) -> Doubles:
+    """Statistics of each series (B, at most WIDTH), about between -2 and 2: of the values z, and others (B,)."""
     rows, n = z.shape
     short, long = min(seasons, default=1), max(seasons, default=1)
-    step = np.diff(z, axis=1) if n > 1 else np.zeros((rows, 1))
-    mean = np.abs(step).mean(axis=1)
-    product = (step[:, 1:] * step[:, :-1]).sum(axis=1)
-    strength = np.zeros((rows, MAX_SEASONS))
-    strength[:, : len(seasons)] = seasonal.strength
     same = [math.log(n) / 6, math.log(short) / 5, math.log(long) / 5, min(n / short, 40) / 40, float(short == 1)]
-    return np.column_stack(
-        [
-            np.tile(same, (rows, 1)),
-            strength,
-            seasonal.is_multiplicative,
-            np.log(mean + 1e-3),
-            np.log(np.abs(last) + 1e-3) / 4,
-            filled.min(axis=1) >= 0,
-            (filled == 0).mean(axis=1),
-            known.mean(axis=1),
-            is_whole,
-            line.alpha,
-            np.arcsinh(rise),
-            product / np.maximum(np.square(step).sum(axis=1), TINY),
-            np.log((np.abs(step).max(axis=1) + 1e-3) / (mean + 1e-3)),
-        ]
-    )
+    strengths = np.zeros((rows, MAX_SEASONS))
+    strengths[:, : len(seasons)] = strength
+    step = np.diff(z, axis=1) if n > 1 else np.zeros((rows, 1))
+    size = np.abs(step).mean(axis=1) + 1e-3
+    correlation = (step[:, 1:] * step[:, :-1]).sum(axis=1) / np.maximum(np.square(step).sum(axis=1), TINY)
+    largest = np.log((np.abs(step).max(axis=1) + 1e-3) / size)
+    return np.column_stack([np.tile(same, (rows, 1)), strengths, np.log(size), correlation, largest, *others])
 
 
 def _tokens(

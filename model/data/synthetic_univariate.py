@@ -128,7 +128,8 @@ def _straight(draws: Draws) -> Doubles:
 
 
 def _damped(draws: Draws) -> Doubles:
-    return draws.normal(0, 2) * -np.expm1(-draws.time * draws.uniform(0.5, 6))
+    left: Doubles = np.exp(-draws.time * draws.uniform(0.5, 6))
+    return draws.normal(0, 2) * (1 - left)
 
 
 def _exponential(draws: Draws) -> Doubles:
@@ -136,7 +137,8 @@ def _exponential(draws: Draws) -> Doubles:
 
 
 def _logistic(draws: Draws) -> Doubles:
-    return draws.normal(0, 2) / (1 + np.exp(-(draws.time - draws.uniform(0, 1.2)) * draws.uniform(3, 15)))
+    before: Doubles = np.exp((draws.uniform(0, 1.2) - draws.time) * draws.uniform(3, 15))
+    return draws.normal(0, 2) / (1 + before)
 
 
 def _bent(draws: Draws) -> Doubles:
@@ -213,7 +215,9 @@ def components(draws: Draws, seasons: tuple[int, ...]) -> Doubles:
     if draws.chance(0.85):
         for season in seasons:
             values = values + seasonal(draws, season) * np.exp(draws.normal(-0.5, 0.9))
-    return values + draws.noise() * np.exp(draws.normal(-1.2, 1))
+    loudness: Doubles = np.exp(draws.normal(-1.2, 1))
+    total: Doubles = values + loudness * draws.noise()
+    return total
 
 
 def state_space(draws: Draws, seasons: tuple[int, ...]) -> Doubles:

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from numpy.typing import ArrayLike
 
 from artifact.arrays import Doubles
 from artifact.univariate.features import CONTEXT, FUTURE, HORIZON, LEVELS, MEDIAN, PATCH, WIDTH, Prepared, prepare
@@ -8,14 +9,15 @@ WALK = 50 + np.random.default_rng(0).standard_normal(600).cumsum()
 WAVE = 10 * np.sin(np.arange(600) * 2 * np.pi / 12)
 
 
-def prepared(values: Doubles, *seasons: int) -> Prepared:
+def prepared(values: ArrayLike, *seasons: int) -> Prepared:
     return prepare(np.asarray(values, np.float64)[None], seasons or (1,))
 
 
-def restored(values: Doubles, *seasons: int, spread: float = 1.0) -> Doubles:
+def restored(values: ArrayLike, *seasons: int, spread: float = 1.0) -> Doubles:
     """Forecast (levels, horizon) if the model's quantiles are from -spread to spread at every step."""
     quantiles = np.repeat(np.linspace(-spread, spread, len(LEVELS))[:, None], HORIZON, axis=1)
-    return prepared(values, *seasons).restore(quantiles[None], 0.0)[0]
+    found: Doubles = prepared(values, *seasons).restore(quantiles[None], 0.0)[0]
+    return found
 
 
 @pytest.mark.parametrize("value", [0.0, 5.0, -3.5, 0.1, 1e12, 1e-300, 1e308])
@@ -72,7 +74,7 @@ def test_an_outlier_among_equal_values_leaves_a_constant() -> None:
     assert (restored(np.r_[np.ones(60), 1e6, np.ones(3)], 12) == 1).all()
 
 
-@pytest.mark.parametrize("values", [[3.0, 4.0], [3.0, 4.0, 5.0], [1.0, np.nan, 2.0], [1.0, 2.0, np.nan]])
+@pytest.mark.parametrize("values", [[3.0, 4.0], [3.0, 4.0, 5.0], [1.0, np.nan, 2.0], [1.0, *[np.nan] * 9, 2.0]])
 def test_few_values_get_a_band(values: list[float]) -> None:
     found = restored(np.array(values), 12)
     assert np.isfinite(found).all()

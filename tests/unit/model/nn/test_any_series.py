@@ -3,6 +3,7 @@ import pytest
 import torch
 
 from artifact.univariate.features import CONTEXT, FUTURE, HORIZON, LEVELS, PATCH, WIDTH, prepare
+from model.config.attentions import S3Options
 from model.config.encoder import EncoderConfig
 from model.config.models import AnySeriesConfig
 from model.nn.any_series import AnySeriesForecaster
@@ -13,7 +14,7 @@ TOKENS = FUTURE + CONTEXT // PATCH
 @pytest.fixture
 def model() -> AnySeriesForecaster:
     torch.manual_seed(0)
-    options = {"num_segments": 4, "num_rows": 4, "num_columns": 4}
+    options = S3Options(num_segments=4, num_rows=4, num_columns=4)
     encoder = EncoderConfig(seq_len=TOKENS, dim=16, num_heads=2, num_layers=2, ffn_dim=16, options=options)
     found = AnySeriesForecaster(AnySeriesConfig(kind="any-series", encoder=encoder)).eval()
     for layer in (found.shares, found.recent):  # zero before training

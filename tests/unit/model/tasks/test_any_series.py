@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,10 +11,10 @@ import torch
 
 import artifact
 from artifact.tasks.any_series import AnySeriesManifest
-from artifact.univariate.features import HORIZON, LEVELS
+from artifact.univariate.features import HORIZON, LEVELS, prepare
 from model.config.recipes import find_recipe, load_recipe
 from model.config.run import AnySeriesRun
-from model.data.synthetic_univariate import Group
+from model.data.synthetic_univariate import KINDS, Group, draw_groups
 from model.errors import UserError
 from model.tasks import any_series, task_of
 from model.tasks.any_series import (
@@ -68,10 +69,10 @@ def _evaluated(quantiles: float, theta: float, season: int = 0, kind: str = "cou
 def test_model_is_trained_exported_loaded_and_evaluated(tmp_path: Path) -> None:
     run = train("any-series", tmp_path / "runs", *SMALL)
     folder = export(run, tmp_path / "exports")
-    model = artifact.load(folder)
+    model: Any = artifact.load(folder)  # an array is a sequence at run time, but not for the type checker
     manifest = model.manifest
     assert isinstance(manifest, AnySeriesManifest)
-    assert {"all", "components"} <= {result.condition for result in manifest.results} <= {"all", *any_series.KINDS}
+    assert {"all", "components"} <= {result.condition for result in manifest.results} <= {"all", *KINDS}
     assert json.loads((tmp_path / "exports" / "defaults.json").read_text()) == {"forecasting": "any-series"}
     series = 20 + np.random.default_rng(0).standard_normal(90).cumsum()
     answer = model.forecast(series, season=7, horizon=30, quantiles=LEVELS)
@@ -79,14 +80,14 @@ def test_model_is_trained_exported_loaded_and_evaluated(tmp_path: Path) -> None:
     task = _task()
     eager = task.build()
     eager.load_state_dict(load(run / BEST).state["model"])
-    prepared = any_series.prepare(series[None], (7,))
+    prepared = prepare(series[None], (7,))
     with torch.no_grad():
         raw = eager.eval()(torch.from_numpy(prepared.tokens), torch.tensor([prepared.tokens.shape[1]]))
     expected = prepared.restore(raw.numpy().astype(float), manifest.theta_shares[2])[0, :, :30]
     found = np.array([answer["quantiles"][str(level)] for level in LEVELS])
     assert found == pytest.approx(expected, rel=1e-4, abs=1e-4)
-    script = artifact.load(folder, format="torchscript").forecast(series, season=7, horizon=30)
-    assert script["forecast"] == pytest.approx(answer["forecast"], rel=1e-4)
+    script: Any = artifact.load(folder, format="torchscript")
+    assert script.forecast(series, season=7, horizon=30)["forecast"] == pytest.approx(answer["forecast"], rel=1e-4)
 
     assert call("evaluate", folder, "--out", tmp_path / "results.json", "--device", "cpu") == 0
     results = json.loads((tmp_path / "results.json").read_text())
@@ -95,12 +96,12 @@ def test_model_is_trained_exported_loaded_and_evaluated(tmp_path: Path) -> None:
 
 def test_resumed_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
     whole = train("any-series", tmp_path / "whole", *SMALL)
-    draw, words = any_series.draw_groups, [word for setting in SMALL for word in ("--set", setting)]
+    words = [word for setting in SMALL for word in ("--set", setting)]
 
     def interrupted(stream: tuple[int, ...], index: int, size: int) -> Iterator[Group]:
         if stream[0] == any_series.TRAINING and index == 6:
             raise KeyboardInterrupt
-        return draw(stream, index, size)
+        return draw_groups(stream, index, size)
 
     command = ("train", "any-series", "--runs", tmp_path / "parts", "--device", "cpu", *words)
     with pytest.MonkeyPatch.context() as patch:
@@ -207,7 +208,7 @@ def test_errors_are_those_of_the_mixed_forecast_by_kind() -> None:
 
 
 def test_seasonal_naive_repeats_the_last_season_in_units_of_the_model() -> None:
-    groups = [group for index in range(20) for group in any_series.draw_groups((5,), index, 16)]
+    groups = [group for index in range(20) for group in draw_groups((5,), index, 16)]
     group = next(g for g in groups if 4 <= max(g.seasons) <= g.past.shape[1] and not np.isnan(g.past).any())
     batch = SeriesBatch.of([group])
     season, (prepared,) = max(group.seasons), batch.prepared
