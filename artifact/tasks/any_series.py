@@ -72,8 +72,8 @@ class AnySeriesManifest(ExportManifest):
     @model_validator(mode="after")
     def _check_shapes(self) -> Self:
         """Check that the model reads what this version of the code prepares."""
-        if self.task != Forecasting.name:
-            raise ValueError(f"task must be {Forecasting.name}, not {self.task}")
+        if self.task != Forecaster.name:
+            raise ValueError(f"task must be {Forecaster.name}, not {self.task}")
         if (found := (self.context_length, self.horizon, self.levels)) != (expected := (CONTEXT, HORIZON, LEVELS)):
             raise ValueError(f"context_length, horizon and levels must be {expected}, not {found}")
         if len(self.theta_shares) != len(SEASON_CLASSES) + 1:

@@ -72,7 +72,7 @@ def backend() -> Fixed:
 
 
 @pytest.fixture
-def model(backend: Fixed) -> Any:  # an array is a sequence at run time, but not for the type checker
+def model(backend: Fixed) -> Model:
     task = AnySeries(AnySeriesManifest.model_validate(fields()))
     return Model(LoadedModel(task, backend, "onnx", 0.0), threads=1)  # type: ignore[arg-type]  # a test double
 
@@ -97,7 +97,7 @@ def test_answer_is_the_restored_output_of_the_model(model: Model) -> None:
     }
 
 
-def test_series_are_forecast_alone_and_answered_as_they_came(model: Any) -> None:
+def test_series_are_forecast_alone_and_answered_as_they_came(model: Model) -> None:
     columns: list[Any] = [WALK[:30], [3, None, 4], WALK[:30] + 1, WALK[:600].tolist()]
     by_position = model.forecast(columns, season=4, horizon=10)
     assert [model.forecast(column, season=4, horizon=10)["forecast"] for column in columns] == by_position["forecast"]
@@ -121,7 +121,7 @@ def test_rows_are_padded_to_the_next_bucket_with_their_length(model: Model, back
     assert not short["tokens"][0, 16:].any()
 
 
-def test_only_the_context_counts_and_gaps_at_its_start_are_dropped(model: Any) -> None:
+def test_only_the_context_counts_and_gaps_at_its_start_are_dropped(model: Model) -> None:
     assert model.forecast(WALK)["forecast"] == model.forecast(WALK[-CONTEXT:])["forecast"]
     gap = np.r_[np.full(40, np.nan), WALK[:50]]
     assert model.forecast(gap)["forecast"] == model.forecast(WALK[:50])["forecast"]
@@ -143,7 +143,7 @@ def test_longer_horizons_continue_the_medians_with_wider_bands(model: Model, hor
         assert found[-1, HORIZON] - found[MEDIAN, HORIZON] == pytest.approx(distance, rel=1e-5)
 
 
-def test_line_goes_on_over_any_horizon(model: Any) -> None:
+def test_line_goes_on_over_any_horizon(model: Model) -> None:
     answer = model.forecast(np.arange(20), horizon=MAX_HORIZON, quantiles=[0.1, 0.9])
     assert answer["forecast"] == pytest.approx(np.arange(20, 20 + MAX_HORIZON), rel=1e-9)
     assert answer["quantiles"]["0.1"] == answer["quantiles"]["0.9"]
@@ -155,7 +155,7 @@ def test_levels_between_those_of_the_model_are_interpolated(model: Model) -> Non
     assert between == pytest.approx((low + high) / 2)
 
 
-def test_forecasts_are_not_negative_if_asked(model: Any) -> None:
+def test_forecasts_are_not_negative_if_asked(model: Model) -> None:
     sales = np.random.default_rng(0).poisson(0.7, 60)
     free, bound = (model.forecast(sales, quantiles=[0.1], non_negative=flag) for flag in (False, True))
     assert min(free["quantiles"]["0.1"]) < 0
@@ -181,13 +181,13 @@ def test_forecasts_are_not_negative_if_asked(model: Any) -> None:
         ([1.0], {"quantiles": [0.5, 0.95]}, "quantiles: levels must be from 0.1 to 0.9, not 0.95"),
     ],
 )
-def test_wrong_input_is_named(model: Any, series: Any, options: dict[str, Any], message: str) -> None:
+def test_wrong_input_is_named(model: Model, series: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         model.forecast(series, **options)
     assert str(caught.value) == message
 
 
-def test_tensors_give_all_quantiles(model: Any) -> None:
+def test_tensors_give_all_quantiles(model: Model) -> None:
     task = model.task
     windows = np.stack([WALK[:50], np.r_[np.full(20, np.nan), WALK[:30]]]).astype(np.float32)
     answer = model._run(task.infer({"series": windows, "season": np.array([4.0], np.float32)}, "windows"))
