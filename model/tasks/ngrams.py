@@ -18,7 +18,7 @@ from model.config.models import NgramViewConfig
 from model.nn.ngrams import NgramClassifier
 from model.nn.words import WordHasher
 from model.tasks.occurrences import NgramVectors, hashed_batches, places, rows_at
-from model.tasks.regression import regression_with_vectors, regressions
+from model.tasks.regression import regressions, regressions_with_vectors
 from model.tasks.views import combined, cross_entropies, fit_weights
 
 if TYPE_CHECKING:  # importing SciPy takes time that other commands need not wait for
@@ -40,7 +40,7 @@ FIRST_STRENGTH = 10.0
 STRENGTHS = (1.0, 3.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0)
 """Inverse regularisation C: the one with which features are compared, and the others that are tried afterwards, up to
 the recipe's limit."""
-VECTOR_STRENGTHS = (0.003, 0.01, 0.03, 0.1)
+VECTOR_STRENGTHS = (0.003, 0.01, 0.03, 0.1, 0.3)
 """Inverse regularisation C of the weights that follow from vectors."""
 KEEP = "keep"
 """Name of the scaling by keep probabilities. Its n-grams are those with the largest number of occurrences times keep
@@ -53,6 +53,9 @@ NUM_VECTOR_SETTINGS = 2 * len(VECTOR_STRENGTHS) + 1 + len(STRENGTHS_BESIDE_VECTO
 """Maximum number of choices that `_best_with_vectors` compares, besides the one without vectors."""
 SMALLEST_SCALE = 1e-6
 """Scale below which an n-gram does not count: rounding errors of a scale of zero."""
+PRIOR = 0.1
+"""The prior of both views, as a share of the median of the training documents. A prior of about this size scales
+parts of 2 to 64 words of held-out IMDb reviews well, and changes nothing for whole reviews."""
 MISSING = -10.0
 """Bias of a class without training documents."""
 
@@ -88,15 +91,16 @@ class Fitted:
     scales: Doubles
     weights: Doubles
     bias: Doubles
+    prior: float
 
     def fill(self, model: NgramClassifier) -> None:
         """Copy the parameters into a model."""
-        model.fill(self.hashes, self.scales, self.weights, self.bias)
+        model.fill(self.hashes, self.scales, self.weights, self.bias, self.prior)
 
     def on(self, hashes: NDArray[np.int64]) -> "Fitted":
         """The same view with exactly these n-grams, ascending; those that it lacks do not count."""
         found = places(self.hashes, hashes)
-        return Fitted(hashes, rows_at(self.scales, *found), rows_at(self.weights, *found), self.bias)
+        return replace(self, hashes=hashes, scales=rows_at(self.scales, *found), weights=rows_at(self.weights, *found))
 
 
 @dataclass(frozen=True)
@@ -120,9 +124,19 @@ class Counted:
         return 1 < len(np.unique(self.groups)) < len(self.groups)
 
     def features(
-        self, chosen: NDArray[np.int64], scales: Doubles, *, sublinear: bool, discount: bool = False
-    ) -> "csr_matrix":
-        """Features (documents, chosen): mean over a document's windows of the scaled n-grams at unit length.
+        self,
+        chosen: NDArray[np.int64],
+        scales: Doubles,
+        prior: float | None = None,
+        *,
+        sublinear: bool,
+        discount: bool = False,
+    ) -> tuple["csr_matrix", float]:
+        """Features (documents, chosen): mean over a document's windows of the scaled n-grams, divided by their length.
+
+        The length is the root of the sum of squares and the prior, by default PRIOR times the median of these sums.
+
+        Returns: the features, and the prior.
 
         An n-gram that occurs k times in a window counts once, or with `sublinear` 1 + log k times.
 
@@ -137,8 +151,11 @@ class Counted:
         if discount:
             self._discount(counts)
         found = counts @ diags(scales)
-        norms = np.sqrt(np.asarray(found.power(2).sum(1)).ravel())
-        return (self.means @ diags(1 / np.maximum(norms, SMALLEST_SCALE)) @ found).tocsr()
+        squares = np.asarray(found.power(2).sum(1)).ravel()
+        if prior is None:
+            prior = PRIOR * float(np.median(squares))
+        lengths = np.sqrt(np.maximum(squares + prior, SMALLEST_SCALE**2))
+        return (self.means @ diags(1 / lengths) @ found).tocsr(), prior
 
     def _discount(self, counts: "csr_matrix") -> None:
         """Multiply the counts (windows, R) by the squared shares of documents in other groups."""
@@ -364,7 +381,8 @@ class _Comparison:
             views = _fit(counted, self.sets, rest, self.labels, self.num_classes, config, choices, given)
             columns, is_there = places(counted.hashes, views[0].hashes)
             tested = counted.of_documents(held_out)
-            x = tested.features(columns[is_there], views[0].scales[is_there], sublinear=config.sublinear)
+            scales, prior = views[0].scales[is_there], views[0].prior
+            x, _ = tested.features(columns[is_there], scales, prior, sublinear=config.sublinear)
             for parts, view in zip(logits, views, strict=True):
                 parts.append(x @ view.weights[is_there] + view.bias)
         truth = self.labels[np.concatenate(self.folds)]
@@ -443,7 +461,7 @@ def _fit(
         hashes = counted.hashes[columns]
     columns, is_there = places(counted.hashes, hashes)
     read = counted.of_documents(rows)
-    x = read.features(columns[is_there], scales[is_there], sublinear=config.sublinear, discount=first.discount)
+    x, prior = read.features(columns[is_there], scales[is_there], sublinear=config.sublinear, discount=first.discount)
     if len(present) == 1 or not x.count_nonzero():
         nothing = np.zeros((len(hashes), len(present)))
         found = [(nothing, np.log(sizes / sizes.sum()))] * len(choices)
@@ -453,7 +471,7 @@ def _fit(
         place, has_vector = vectors.places(hashes)
         v = rows_at(vectors.vectors, place, has_vector).astype(np.float64)
         found = _regressions_with_vectors(x, v, has_vector, is_there, labels[rows], choices)
-    return [_fitted(hashes, scales, *one, present, num_classes) for one in found]
+    return [Fitted(hashes, scales, *_of_all_classes(*one, present, num_classes), prior) for one in found]
 
 
 def _regressions_with_vectors(
@@ -483,10 +501,8 @@ def _regressions_with_vectors(
     projected -= total * mean
     deviation = max(float(projected.std()), SMALLEST_SCALE)
     centred, found = v - has_vector[:, None] * mean, []
-    for choice in choices:
-        own, shared, bias = regression_with_vectors(
-            x, projected / deviation, labels, choice.strength, choice.vector_strength
-        )
+    strengths = [(choice.strength, choice.vector_strength) for choice in choices]
+    for own, shared, bias in regressions_with_vectors(x, projected / deviation, labels, strengths):
         weights = centred @ (shared / deviation)
         weights[is_there] += own
         found.append((weights, bias))
@@ -515,15 +531,10 @@ def _most_informative(
     return columns, scales
 
 
-def _fitted(
-    hashes: NDArray[np.int64],
-    scales: Doubles,
-    weights_present: Doubles,
-    bias_present: Doubles,
-    present: NDArray[np.int64],
-    num_classes: int,
-) -> Fitted:
-    """A fitted view of all classes, from the weights and the bias of those that are present."""
-    weights, bias = np.zeros((len(hashes), num_classes)), np.full(num_classes, MISSING)
+def _of_all_classes(
+    weights_present: Doubles, bias_present: Doubles, present: NDArray[np.int64], num_classes: int
+) -> tuple[Doubles, Doubles]:
+    """Weights (R, classes) and bias (classes,) of all classes, from those of the classes that are present."""
+    weights, bias = np.zeros((len(weights_present), num_classes)), np.full(num_classes, MISSING)
     weights[:, present], bias[present] = weights_present, bias_present
-    return Fitted(hashes, scales, weights, bias)
+    return weights, bias

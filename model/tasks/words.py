@@ -44,7 +44,7 @@ from model.tasks.base import Finished
 from model.tasks.classification import ClassificationTask, crop
 from model.tasks.graphs import Arrays, ExportGraph, golden_documents, module_functions
 from model.tasks.link import SOFTMAX, Outputs
-from model.tasks.ngrams import MAX_BYTES, MAX_DOCUMENTS, Choice, Counted, Fitted, choose, count, fit
+from model.tasks.ngrams import MAX_BYTES, MAX_DOCUMENTS, PRIOR, Choice, Counted, Fitted, choose, count, fit
 from model.tasks.occurrences import Occurrences, hash_ngrams, known_ids, mean_vectors, principal_vectors
 from model.tasks.views import (
     VectorRound,
@@ -263,7 +263,8 @@ def fit_ngrams(task: WordTask, data: DocumentSet, folder: RunFolder) -> NgramVie
         token_vectors = stored["token_vectors"]
         effort = Effort(*(stored[field.name].item() for field in fields(Effort)))
         chosen = {field.name: stored[field.name].item() for field in fields(Choice) if field.name in stored}
-        fitted = Fitted(*(stored[field.name] for field in fields(Fitted)))
+        hashes, scales, weights, bias, prior = (stored[field.name] for field in fields(Fitted))
+        fitted = Fitted(hashes, scales, weights, bias, prior.item())
     task = task.knowing(**{NGRAMS: asdict(Choice(**chosen)), HAS_VECTOR_VIEW: False})
     model = task.seeded()
     fitted.fill(model.ngram_view)
@@ -372,7 +373,8 @@ def find_ngrams(task: WordTask, data: DocumentSet, folder: RunFolder, ngrams: Ng
     train, unlabelled, validation = (known_ids(hash_ngrams(hasher, part), known, first=1) for part in rows)
     view = model.vector_view
     assert view is not None
-    view.set_vectors(ngrams.token_vectors, mean_vectors(train, ngrams.token_vectors))
+    prior = PRIOR * float(np.median(train.counts()))
+    view.set_vectors(ngrams.token_vectors, mean_vectors(train, ngrams.token_vectors), prior)
     return Corpus(view, model, train, unlabelled, validation, tuple(map(len, windows)))
 
 

@@ -139,12 +139,23 @@ def test_features_equal_the_values_computed_by_hand() -> None:
     scales = np.array([3.0, 4.0])
     # The last document has two windows, "one two" and "two", after spaces.
     expected = [[0.6, 0.8], [0.0, 1.0], [0.0, 0.0], [0.0, 0.0], [0.3, 0.9]]
-    assert found.features(columns, scales, sublinear=False).toarray() == pytest.approx(np.array(expected), rel=1e-12)
+    features, _ = found.features(columns, scales, 0.0, sublinear=False)
+    assert features.toarray() == pytest.approx(np.array(expected), rel=1e-12)
 
     restricted = found.of_ngrams(columns)
     assert restricted.hashes.tolist() == [reference.word_hash(word) for word in words]
     assert restricted.lengths.tolist() == [1, 1]
-    features = restricted.features(np.array([0, 1]), scales, sublinear=False)
+    features, _ = restricted.features(np.array([0, 1]), scales, 0.0, sublinear=False)
+    assert features.toarray() == pytest.approx(np.array(expected), rel=1e-12)
+
+
+def test_prior_is_a_tenth_of_the_median_squared_length_and_shortens_features() -> None:
+    found = counted_of([b"one two", b"two", b" ", b"one two two"])
+    columns = np.array([found.hashes.tolist().index(reference.word_hash(word)) for word in ("one", "two")])
+    features, prior = found.features(columns, np.array([3.0, 4.0]), sublinear=False)
+    assert prior == pytest.approx(0.1 * (16 + 25) / 2)
+    length, short = math.sqrt(25 + prior), math.sqrt(16 + prior)
+    expected = [[3 / length, 4 / length], [0, 4 / short], [0, 0], [3 / length, 4 / length]]
     assert features.toarray() == pytest.approx(np.array(expected), rel=1e-12)
 
 
@@ -177,7 +188,7 @@ def test_discounted_features_equal_reference(texts: list[bytes], seed: int, subl
                 values[place] = times * (sum(others) / len(others)) ** 2 * scales[place]
             if values.any():
                 expected[document] += values / math.sqrt((values**2).sum()) / len(windows)
-    features = found.features(columns, scales, sublinear=sublinear, discount=True)
+    features, _ = found.features(columns, scales, 0.0, sublinear=sublinear, discount=True)
     assert features.toarray() == pytest.approx(expected, abs=1e-12)
 
 
@@ -187,7 +198,7 @@ def test_sublinear_features_equal_the_values_computed_by_hand() -> None:
     twice = 3.0 * (1 + math.log(2))
     length = math.hypot(twice, 4.0)
     expected = np.array([[twice / length, 4.0 / length], [0.0, 1.0], [0.3, 0.9]])
-    features = found.features(columns, np.array([3.0, 4.0]), sublinear=True)
+    features, _ = found.features(columns, np.array([3.0, 4.0]), 0.0, sublinear=True)
     assert features.toarray() == pytest.approx(expected, rel=1e-12)
 
 
@@ -199,7 +210,7 @@ def test_some_documents_have_the_features_they_have_among_all() -> None:
     assert part.means.shape == (4, sum(len(windows_of(texts[i], LENGTH, 6)) for i in rows))
     columns = np.arange(len(found.hashes))
     scales = np.linspace(0.5, 2.0, len(columns))
-    ours, all_rows = (counted.features(columns, scales, sublinear=True) for counted in (part, found))
+    ours, all_rows = (counted.features(columns, scales, 0.5, sublinear=True)[0] for counted in (part, found))
     assert ours.toarray() == pytest.approx(all_rows[rows].toarray())
     assert np.array_equal(part.document_sets().toarray(), found.document_sets()[rows].toarray())
 
@@ -269,7 +280,7 @@ def logits_of(counted: Counted, fitted: Fitted, *, sublinear: bool = False) -> n
     """Return logits (documents, classes) of the counted documents."""
     columns = np.searchsorted(counted.hashes, fitted.hashes)
     assert counted.hashes[columns].tolist() == fitted.hashes.tolist()
-    features = counted.features(columns, fitted.scales, sublinear=sublinear)
+    features, _ = counted.features(columns, fitted.scales, fitted.prior, sublinear=sublinear)
     logits: np.ndarray = features @ fitted.weights + fitted.bias
     return logits
 
@@ -322,7 +333,7 @@ def test_fitted_weights_minimise_the_regularised_loss(
     texts, labels = corpus(40, classes)
     counted, fitted = fitted_of(texts, labels, classes, changed_choice(strength=strength))
     columns = np.searchsorted(counted.hashes, fitted.hashes)
-    x = counted.features(columns, fitted.scales, sublinear=False).toarray()
+    x = counted.features(columns, fitted.scales, sublinear=False)[0].toarray()
     error = reference.softmax(x @ fitted.weights + fitted.bias) - np.eye(classes)[labels]
     weights = fitted.weights if classes > 2 else np.diff(fitted.weights, axis=1)
     slope = strength * x.T @ (error if classes > 2 else error[:, 1:]) + weights
@@ -707,7 +718,7 @@ def test_fit_with_vectors_equals_a_regression_on_centred_projections(
     place, has_vector = vectors.places(fitted.hashes)
     assert 0 < has_vector.sum() < len(has_vector)
     columns = np.searchsorted(counted.hashes, fitted.hashes)
-    x = counted.features(columns, fitted.scales, sublinear=False).toarray()
+    x = counted.features(columns, fitted.scales, sublinear=False)[0].toarray()
     expected = slow_fit_with_vectors(x, vectors.vectors[place].astype(np.float64), has_vector, labels, classes, choice)
     found = logits_of(counted, fitted)
     assert found - found.mean(1, keepdims=True) == pytest.approx(expected - expected.mean(1, keepdims=True), abs=1e-4)
@@ -739,14 +750,14 @@ def test_any_vectors_can_be_fitted(vectors: dict[str, list[float]], scaling: str
 
 def test_view_on_given_ngrams_has_zeros_for_those_that_it_lacks() -> None:
     fitted = Fitted(
-        np.array([3, 5, 9]), np.array([1.0, 2.0, 3.0]), np.array([[1.0, 2], [3, 4], [5, 6]]), np.array([7.0, 8])
+        np.array([3, 5, 9]), np.array([1.0, 2.0, 3.0]), np.array([[1.0, 2], [3, 4], [5, 6]]), np.array([7.0, 8]), 0.5
     )
     found = fitted.on(np.array([2, 5, 9, 11]))
     assert found.hashes.tolist() == [2, 5, 9, 11]
     assert found.scales.tolist() == [0, 2, 3, 0]
     assert found.weights.tolist() == [[0, 0], [3, 4], [5, 6], [0, 0]]
-    assert found.bias.tolist() == [7, 8]
-    nothing = Fitted(fitted.hashes[:0], fitted.scales[:0], fitted.weights[:0], fitted.bias).on(np.array([2, 5]))
+    assert (found.bias.tolist(), found.prior) == ([7, 8], 0.5)
+    nothing = Fitted(fitted.hashes[:0], fitted.scales[:0], fitted.weights[:0], fitted.bias, 0.5).on(np.array([2, 5]))
     assert (nothing.scales.tolist(), nothing.weights.tolist()) == ([0, 0], [[0, 0], [0, 0]])
 
 
