@@ -19,7 +19,7 @@ from model.nn.ngrams import NgramClassifier
 from model.nn.words import WordHasher
 from model.tasks.occurrences import NgramVectors, hashed_batches, places, rows_at
 from model.tasks.regression import regressions, regressions_with_vectors
-from model.tasks.views import combined, cross_entropies, fit_weights
+from model.tasks.views import combined, cross_entropies, fit_weights, is_better
 
 if TYPE_CHECKING:  # importing SciPy takes time that other commands need not wait for
     from scipy.sparse import csr_matrix
@@ -59,8 +59,8 @@ parts of 2 to 64 words of held-out IMDb reviews well, and changes nothing for wh
 MISSING = -10.0
 """Bias of a class without training documents."""
 
-HeldOutScore = Callable[[Doubles, NDArray[np.int64]], float]
-"""Logits and labels of held-out documents -> a number that is higher for better logits."""
+HeldOutLosses = Callable[[Doubles, NDArray[np.int64]], Doubles]
+"""Logits and labels of held-out documents -> loss of each."""
 LearnVectors = Callable[[NDArray[np.int64]], NgramVectors]
 """Labelled documents to learn from -> vectors of n-grams."""
 Scales = Callable[[Doubles, Doubles], Doubles]
@@ -299,10 +299,9 @@ def fit(
     return _fit(counted, sets, rows, labels, num_classes, config, [choice], given)[0]
 
 
-def scaled_likelihood(logits: Doubles, labels: NDArray[np.int64]) -> float:
-    """Mean log-likelihood of the labels after the logits are scaled by the best factor; the model scales them, too."""
-    scaled = combined(logits, None, fit_weights(logits, None, labels))
-    return -float(cross_entropies(scaled, labels).mean())
+def scaled_losses(logits: Doubles, labels: NDArray[np.int64]) -> Doubles:
+    """Cross-entropy of each document after the logits are scaled by the best factor; the model scales them, too."""
+    return cross_entropies(combined(logits, None, fit_weights(logits, None, labels)), labels)
 
 
 def choose(
@@ -310,17 +309,17 @@ def choose(
     labels: NDArray[np.int64],
     num_classes: int,
     config: NgramViewConfig,
-    score: HeldOutScore = scaled_likelihood,
+    losses: HeldOutLosses = scaled_losses,
     learn: LearnVectors | None = None,
 ) -> Choice:
-    """Choose the hyperparameters with the highest score on held-out documents.
+    """Choose the hyperparameters with the smallest mean loss of held-out documents.
 
     `learn` learns vectors of n-grams without the held-out documents; without it, the choice uses none.
 
     N-grams are selected and scaled without the held-out documents: their labels would make rare n-grams look better
     than they are. The documents of a group are held out together. If there are groups, training with and without a
-    discount is compared first, on the longest n-grams; then lengths and scales, then strengths, and then vectors. A
-    single group counts as none.
+    discount is compared first, on the longest n-grams; then lengths and scales, then strengths, and then vectors, which
+    must be better by more than a standard error. A single group counts as none.
     """
     kept = np.arange(len(labels))
     if len(labels) > (limit := MAX_LOGITS // num_classes):
@@ -335,7 +334,7 @@ def choose(
     total = settings + (0 if learn is None else NUM_VECTOR_SETTINGS)
     with tqdm(total=total, desc="cross-validation", unit="setting", leave=False, disable=None) as bar:
         compared = _Comparison(
-            counted, counted.document_sets(), labels, num_classes, config, folds, rests, learned, score, bar
+            counted, counted.document_sets(), labels, num_classes, config, folds, rests, learned, losses, bar
         )
         best = _best_without_vectors(compared, others)
         return best if learn is None else _best_with_vectors(compared, best)
@@ -357,13 +356,13 @@ class _Comparison:
     """The other documents of each fold."""
     learned: list[NgramVectors | None]
     """Vectors learned from `rests`; None without vectors."""
-    score: HeldOutScore
+    losses: HeldOutLosses
     bar: "tqdm[Any]"
-    found: dict[Choice, float] = field(default_factory=dict)
-    """Score of each choice."""
+    found: dict[Choice, Doubles] = field(default_factory=dict)
+    """Losses of the held-out documents with each choice."""
 
     def best_of(self, choices: Sequence[Choice]) -> Choice:
-        """The choice with the highest score, the first one if several have it. No choice is scored twice."""
+        """The choice with the smallest mean loss, the first one if several have it. No choice is tried twice."""
         alike: dict[Choice, list[Choice]] = {}
         for choice in choices:
             if choice not in self.found:
@@ -371,10 +370,10 @@ class _Comparison:
                 alike.setdefault(key, []).append(choice)
         for some in alike.values():
             self._compare(some)
-        return max(choices, key=self.found.__getitem__)
+        return min(choices, key=lambda choice: float(self.found[choice].mean()))
 
     def _compare(self, choices: Sequence[Choice]) -> None:
-        """Score choices that differ in their strengths alone, which takes less time than one by one."""
+        """Try choices that differ in their strengths alone, which takes less time than one by one."""
         counted, config, logits = self.counted, self.config, list[list[Doubles]]([] for _ in choices)
         for held_out, rest, vectors in zip(self.folds, self.rests, self.learned, strict=True):
             given = vectors if choices[0].vector_strength else None
@@ -387,7 +386,7 @@ class _Comparison:
                 parts.append(x @ view.weights[is_there] + view.bias)
         truth = self.labels[np.concatenate(self.folds)]
         for choice, parts in zip(choices, logits, strict=True):
-            self.found[choice] = self.score(np.concatenate(parts), truth)
+            self.found[choice] = self.losses(np.concatenate(parts), truth)
         self.bar.update(len(choices))
 
 
@@ -403,15 +402,16 @@ def _best_without_vectors(compared: _Comparison, strengths: Sequence[float]) -> 
 
 
 def _best_with_vectors(compared: _Comparison, best: Choice) -> Choice:
-    """The best use of vectors, or `best`, the best choice without."""
-    found = [best]
+    """The best use of vectors, or `best`, the best choice without, unless it is clearly worse."""
+    found = []
     for first, refined in (
         (replace(best, strength=FIRST_STRENGTH), (best.strength, *STRENGTHS_BESIDE_VECTORS)),
         (Choice(compared.config.longest, KEEP, 0.0, best.discount), STRENGTHS_OF_KEEP),
     ):
         choice = compared.best_of([replace(first, vector_strength=strength) for strength in VECTOR_STRENGTHS])
         found.append(compared.best_of([choice, *(replace(choice, strength=strength) for strength in refined)]))
-    return compared.best_of(found)
+    with_vectors = compared.best_of(found)
+    return with_vectors if is_better(compared.found[with_vectors], compared.found[best]) else best
 
 
 def _frequent(counted: Counted, limit: int) -> Counted:

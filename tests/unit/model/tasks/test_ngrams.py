@@ -37,7 +37,7 @@ from model.tasks.ngrams import (
     fit,
     g_squared,
     inverse_document_frequency,
-    scaled_likelihood,
+    scaled_losses,
 )
 from model.tasks.occurrences import Ngrams, NgramVectors
 from model.tasks.regression import TOLERANCE
@@ -425,15 +425,15 @@ def test_mean_over_windows_of_the_filled_classifier_gives_the_logits_of_the_fit(
 
 
 class Recorder:
-    """A score that records the logits and labels it gets; it returns 1, 2, ... in some calls and 0 in all others."""
+    """Held-out losses: -1, -2, ... in some calls and 0 in all others; records the logits and labels it gets."""
 
     def __init__(self, *best: int) -> None:
         self.best, self.calls = best, list[tuple[np.ndarray, np.ndarray]]()
 
-    def __call__(self, logits: np.ndarray, labels: np.ndarray) -> float:
+    def __call__(self, logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
         self.calls.append((logits, labels))
         number = len(self.calls) - 1
-        return 1.0 + self.best.index(number) if number in self.best else 0.0
+        return np.full(len(labels), -1.0 - self.best.index(number) if number in self.best else 0.0)
 
 
 NUM_CANDIDATES = LONGEST * len(SCALES)
@@ -459,44 +459,44 @@ def test_longer_ngrams_are_chosen_if_the_order_of_words_matters() -> None:
     ("candidate", "expected"),
     [(0, (1, "idf")), (1, (1, "idf-evidence")), (2, (2, "idf")), (5, (3, "idf-evidence"))],
 )
-def test_features_with_the_best_score_are_chosen_and_then_the_strength(
+def test_features_with_the_smallest_loss_are_chosen_and_then_the_strength(
     candidate: int, expected: tuple[int, str]
 ) -> None:
     texts, labels = corpus(20, 2)
     counted = counted_of(texts)
-    score = Recorder(candidate)
-    assert choose(counted, labels, 2, CONFIG, score) == Choice(*expected, FIRST_STRENGTH)
+    losses = Recorder(candidate)
+    assert choose(counted, labels, 2, CONFIG, losses) == Choice(*expected, FIRST_STRENGTH)
     for limit in (30.0, 1_000.0):
         strengths = [strength for strength in STRENGTHS if strength <= limit]
         for number, strength in enumerate(strengths):
-            score = Recorder(candidate, NUM_CANDIDATES + number)
+            losses = Recorder(candidate, NUM_CANDIDATES + number)
             config = changed(CONFIG, max_strength=limit)
-            assert choose(counted, labels, 2, config, score) == Choice(*expected, strength)
-            assert len(score.calls) == NUM_CANDIDATES + len(strengths)
+            assert choose(counted, labels, 2, config, losses) == Choice(*expected, strength)
+            assert len(losses.calls) == NUM_CANDIDATES + len(strengths)
 
 
-def test_score_does_not_depend_on_the_scale_of_the_logits() -> None:
+def test_losses_do_not_depend_on_the_scale_of_the_logits() -> None:
     generator = np.random.default_rng(0)
     labels = np.arange(6000) % 3
     logits = generator.normal(size=(6000, 3)) + 2 * np.eye(3)[labels]
-    score = scaled_likelihood(logits, labels)
-    assert scaled_likelihood(20 * logits, labels) == pytest.approx(score, abs=1e-5)
+    losses = scaled_losses(logits, labels)
+    assert scaled_losses(20 * logits, labels) == pytest.approx(losses, abs=1e-4)
     factors = np.geomspace(0.01, 100, 2000)
     best = min(float(cross_entropies(factor * logits, labels).mean()) for factor in factors)
-    assert -score == pytest.approx(best, abs=1e-3)  # the factor is fitted to smoothed labels
+    assert losses.mean() == pytest.approx(best, abs=1e-3)  # the factor is fitted to smoothed labels
 
 
 def test_every_document_is_held_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
     texts, labels = corpus(43, 3)
-    score = Recorder()
-    choose(counted_of(texts), labels, 3, CONFIG, score)
-    for logits, truth in score.calls:
+    losses = Recorder()
+    choose(counted_of(texts), labels, 3, CONFIG, losses)
+    for logits, truth in losses.calls:
         assert logits.shape == (43, 3)
         assert np.bincount(truth).tolist() == np.bincount(labels).tolist()
     monkeypatch.setattr(ngrams, "HELD_OUT", 10)
-    score = Recorder()
-    choose(counted_of(texts), labels, 3, CONFIG, score)
-    for _, truth in score.calls:  # two folds of eight or nine documents, with the classes spread evenly
+    losses = Recorder()
+    choose(counted_of(texts), labels, 3, CONFIG, losses)
+    for _, truth in losses.calls:  # two folds of eight or nine documents, with the classes spread evenly
         assert 16 <= len(truth) <= 18
         assert np.bincount(truth).min() >= 5
 
@@ -506,14 +506,14 @@ def test_documents_of_a_group_are_held_out_together() -> None:
     groups = [str(i % 12) for i in range(48)]
     texts = [f"common word{group} word{group}".encode() for group in groups]
     labels = np.array([int(group) % 2 for group in groups])
-    score = Recorder()
-    choose(counted_of(texts, groups=groups), labels, 2, CONFIG, score)
-    for logits, truth in score.calls:
+    losses = Recorder()
+    choose(counted_of(texts, groups=groups), labels, 2, CONFIG, losses)
+    for logits, truth in losses.calls:
         assert len(truth) == 48
         assert (logits.argmax(1) == truth).mean() <= 0.5
-    score = Recorder()
-    choose(counted_of(texts), labels, 2, CONFIG, score)
-    assert all((logits.argmax(1) == truth).all() for logits, truth in score.calls)
+    losses = Recorder()
+    choose(counted_of(texts), labels, 2, CONFIG, losses)
+    assert all((logits.argmax(1) == truth).all() for logits, truth in losses.calls)
 
 
 def grouped(groups: int, documents: int) -> tuple[list[bytes], Labels, list[str]]:
@@ -549,9 +549,9 @@ def test_ngrams_of_the_own_group_are_discounted_if_new_groups_are_then_told_apar
 def test_discount_is_chosen_before_lengths_scales_and_strengths(discount: bool) -> None:
     texts, labels = corpus(20, 2)
     counted = counted_of(texts, groups=[str(i // 2) for i in range(20)])
-    score = Recorder(int(discount), 4, NUM_CANDIDATES + 2)
-    assert choose(counted, labels, 2, CONFIG, score) == Choice(2, "idf", STRENGTHS[1], discount)
-    assert len(score.calls) == NUM_CANDIDATES + 1 + sum(strength <= CONFIG.max_strength for strength in STRENGTHS)
+    losses = Recorder(int(discount), 4, NUM_CANDIDATES + 2)
+    assert choose(counted, labels, 2, CONFIG, losses) == Choice(2, "idf", STRENGTHS[1], discount)
+    assert len(losses.calls) == NUM_CANDIDATES + 1 + sum(strength <= CONFIG.max_strength for strength in STRENGTHS)
 
 
 def test_choice_is_made_on_a_limited_number_of_documents(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -559,22 +559,22 @@ def test_choice_is_made_on_a_limited_number_of_documents(monkeypatch: pytest.Mon
     counted = counted_of(texts)
     monkeypatch.setattr(ngrams, "MAX_LOGITS", 75)
     for _ in range(2):
-        score = Recorder()
-        choose(counted, labels, 3, CONFIG, score)
-        assert {logits.shape for logits, _ in score.calls} == {(25, 3)}
+        losses = Recorder()
+        choose(counted, labels, 3, CONFIG, losses)
+        assert {logits.shape for logits, _ in losses.calls} == {(25, 3)}
     monkeypatch.setattr(ngrams, "MAX_LOGITS", 180)
-    score = Recorder()
-    choose(counted, labels, 3, CONFIG, score)
-    assert {logits.shape for logits, _ in score.calls} == {(60, 3)}
+    losses = Recorder()
+    choose(counted, labels, 3, CONFIG, losses)
+    assert {logits.shape for logits, _ in losses.calls} == {(60, 3)}
 
 
 def candidate_logits(texts: Sequence[bytes], labels: Labels, classes: int) -> np.ndarray:
     """Return the held-out logits of all candidates (candidates, documents, classes) for folds i mod 5."""
-    score = Recorder()
+    losses = Recorder()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ngrams, "_folds", lambda labels, _: [np.arange(len(labels))[f::5] for f in range(5)])
-        choose(counted_of(texts), labels, classes, CONFIG, score)
-    found = np.stack([logits for logits, _ in score.calls[:NUM_CANDIDATES]])
+        choose(counted_of(texts), labels, classes, CONFIG, losses)
+    found = np.stack([logits for logits, _ in losses.calls[:NUM_CANDIDATES]])
     order = np.concatenate([np.arange(len(texts))[f::5] for f in range(5)])
     logits: np.ndarray = found[:, np.argsort(order)]
     return logits
@@ -601,9 +601,9 @@ def test_only_frequent_ngrams_are_compared(monkeypatch: pytest.MonkeyPatch) -> N
     values = {}
     for limit in (1, 100):
         monkeypatch.setattr(ngrams, "CANDIDATES", limit)
-        score = Recorder()
-        choose(counted, labels, 2, config, score)
-        values[limit] = max(accuracy(*call) for call in score.calls)
+        losses = Recorder()
+        choose(counted, labels, 2, config, losses)
+        values[limit] = max(accuracy(*call) for call in losses.calls)
     assert values == {1: 0.5, 100: 1.0}
 
 
@@ -818,9 +818,22 @@ NUM_BESIDE = len(VECTOR_STRENGTHS) + 1 + len(STRENGTHS_BESIDE_VECTORS)
 def test_best_use_of_vectors_is_chosen_last(best: tuple[int, ...], expected: Choice) -> None:
     """Beside the best weights without vectors, and by keep probabilities; each with strengths of its own."""
     texts, labels = corpus(20, 2)
-    score = Recorder(*best)
-    assert choose(counted_of(texts), labels, 2, CONFIG, score, learned) == expected
-    assert len(score.calls) == NUM_WITHOUT + NUM_VECTOR_SETTINGS
+    losses = Recorder(*best)
+    assert choose(counted_of(texts), labels, 2, CONFIG, losses, learned) == expected
+    assert len(losses.calls) == NUM_WITHOUT + NUM_VECTOR_SETTINGS
+
+
+def test_vectors_are_left_out_if_their_gain_is_less_than_a_standard_error() -> None:
+    class Uncertain(Recorder):
+        def __call__(self, logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+            found = super().__call__(logits, labels)
+            return found + np.resize([50.0, -50.0], len(found)) if len(self.calls) == NUM_WITHOUT + 2 else found
+
+    texts, labels = corpus(20, 2)
+    best = (2, NUM_CANDIDATES, NUM_WITHOUT + 1)
+    without = Choice(2, "idf", STRENGTHS[0])
+    assert choose(counted_of(texts), labels, 2, CONFIG, Recorder(*best), learned).vector_strength
+    assert choose(counted_of(texts), labels, 2, CONFIG, Uncertain(*best), learned) == without
 
 
 def test_vectors_are_learned_without_the_held_out_documents() -> None:
