@@ -23,6 +23,7 @@ from model.tasks.ngrams import (
     KEEP,
     MISSING,
     NUM_VECTOR_SETTINGS,
+    PRIOR,
     SCALES,
     STRENGTHS,
     STRENGTHS_BESIDE_VECTORS,
@@ -149,11 +150,11 @@ def test_features_equal_the_values_computed_by_hand() -> None:
     assert features.toarray() == pytest.approx(np.array(expected), rel=1e-12)
 
 
-def test_prior_is_a_tenth_of_the_median_squared_length_and_shortens_features() -> None:
+def test_prior_is_a_share_of_the_median_squared_length_and_shortens_features() -> None:
     found = counted_of([b"one two", b"two", b" ", b"one two two"])
     columns = np.array([found.hashes.tolist().index(reference.word_hash(word)) for word in ("one", "two")])
     features, prior = found.features(columns, np.array([3.0, 4.0]), sublinear=False)
-    assert prior == pytest.approx(0.1 * (16 + 25) / 2)
+    assert prior == pytest.approx(PRIOR * (16 + 25) / 2)
     length, short = math.sqrt(25 + prior), math.sqrt(16 + prior)
     expected = [[3 / length, 4 / length], [0, 4 / short], [0, 0], [3 / length, 4 / length]]
     assert features.toarray() == pytest.approx(np.array(expected), rel=1e-12)
