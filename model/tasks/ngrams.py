@@ -54,9 +54,9 @@ NUM_VECTOR_SETTINGS = 2 * len(VECTOR_STRENGTHS) + 1 + len(STRENGTHS_BESIDE_VECTO
 SMALLEST_SCALE = 1e-6
 """Scale below which an n-gram does not count: rounding errors of a scale of zero."""
 PRIOR = 0.03
-"""The prior of the view, as a share of the median squared length. With a prior of 0.03 to 0.1, parts of 2 to 64 words of
-held-out IMDb reviews get scores that fit, and nothing changes for whole reviews; with 0.1, a classifier of 20 classes
-and 100 documents is a point less accurate."""
+"""The prior of the view, as a share of the median squared length. With 0.03 to 0.1, parts of 2 to 64 words of held-out
+IMDb reviews get scores that fit, and nothing changes for whole reviews; with 0.1, a classifier of 20 classes and 100
+documents is a point less accurate."""
 MISSING = -10.0
 """Bias of a class without training documents."""
 
