@@ -288,9 +288,10 @@ def _fitted_ngrams(task: WordTask, data: DocumentSet, folder: RunFolder) -> dict
     started = time.perf_counter()
     config, num_classes = task.config.model.ngram_view, len(task.facts["labels"])
     texts, labels, counted = _count(task, data.train)
-    learner = _vector_learner(task, texts, labels, data.unlabelled)
-    has_enough = len(texts) + len(data.unlabelled) >= FEWEST_FOR_VECTORS
-    choice = _chosen(folder.path / CHOICE_FILE, task, counted, labels, learner if has_enough else None)
+    are_tried = len(texts) + len(data.unlabelled) >= FEWEST_FOR_VECTORS
+    are_needed = are_tried or task.vector_config.rounds
+    learner = _vector_learner(task, texts, labels, data.unlabelled) if are_needed else None
+    choice = _chosen(folder.path / CHOICE_FILE, task, counted, labels, learner if are_tried else None)
     vectors = None
     if learner is not None and (choice.vector_strength or task.vector_config.rounds):
         vectors = learner.learn(np.arange(len(labels)), folder.path / VECTORS_FILE)
