@@ -78,7 +78,7 @@ FEWEST_FOR_VECTORS = 1_000
 """Minimum number of documents, labelled or not, with which cross-validation tries vectors. Weights that follow from
 vectors of 100 to 300 documents were no better on test documents, and with 20 classes worse."""
 PRIOR = 0.1
-"""The prior of the vector view, as a share of the median number of n-grams; see `model.tasks.ngrams.PRIOR`."""
+"""The prior of the vector view, as a share of the median number of n-grams of a document; see `model.tasks.ngrams`."""
 LOW = 0.01
 """Share of the validation documents with fewer known words than `KnownWords.low`."""
 HAS_VECTOR_VIEW = "has_vector_view"

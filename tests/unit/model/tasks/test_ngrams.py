@@ -150,7 +150,8 @@ def test_features_equal_the_values_computed_by_hand() -> None:
     assert features.toarray() == pytest.approx(np.array(expected), rel=1e-12)
 
 
-def test_prior_is_a_share_of_the_median_squared_length_and_shortens_features() -> None:
+def test_prior_is_a_share_of_a_low_squared_length_and_shortens_features(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ngrams, "SHORT", 0.5)
     found = counted_of([b"one two", b"two", b" ", b"one two two"])
     columns = np.array([found.hashes.tolist().index(reference.word_hash(word)) for word in ("one", "two")])
     features, prior = found.features(columns, np.array([3.0, 4.0]), sublinear=False)
