@@ -55,8 +55,8 @@ SMALLEST_SCALE = 1e-6
 """Scale below which an n-gram does not count: rounding errors of a scale of zero."""
 PRIOR, SHORT = 0.1, 0.01
 """The prior of the view is PRIOR times the quantile SHORT of the squared lengths of the training windows. With larger
-priors, scores of parts of 2 to 64 words of held-out IMDb reviews fit no better, and classifiers of 20 classes and 100 to
-300 documents are up to a point less accurate: documents share few n-grams with so few others."""
+priors, scores of parts of 2 to 64 words of held-out IMDb reviews fit no better, and classifiers of 20 classes and 100
+to 300 documents are up to a point less accurate: documents share few n-grams with so few others."""
 MISSING = -10.0
 """Bias of a class without training documents."""
 
@@ -135,7 +135,7 @@ class Counted:
     ) -> tuple["csr_matrix", float]:
         """Features (documents, chosen): mean over a document's windows of the scaled n-grams, divided by their length.
 
-        The length is the root of the sum of squares and the prior, by default PRIOR times the quantile SHORT of the sums.
+        The length is the root of the sum of squares and the prior; by default, PRIOR times the quantile SHORT of these.
 
         Returns: the features, and the prior.
 
