@@ -74,9 +74,6 @@ CHOICE_FILE, VECTORS_FILE, VIEW_FILE = "choice.json", "ngram-vectors.npz", "ngra
 """Files of a run folder: hyperparameters of the n-gram view, its vectors while they are learned, the fitted view."""
 MAX_UNLABELLED = 200_000
 """Maximum number of unlabelled documents from which vectors are learned; of more, a random sample is used."""
-FEWEST_FOR_VECTORS = 1_000
-"""Minimum number of documents, labelled or not, with which cross-validation tries vectors. Weights that follow from
-vectors of 100 to 300 documents were no better on test documents, and with 20 classes worse."""
 PRIOR = 0.1
 """The prior of the vector view, as a share of the median number of n-grams of a document; see `model.tasks.ngrams`."""
 LOW = 0.01
@@ -288,10 +285,8 @@ def _fitted_ngrams(task: WordTask, data: DocumentSet, folder: RunFolder) -> dict
     started = time.perf_counter()
     config, num_classes = task.config.model.ngram_view, len(task.facts["labels"])
     texts, labels, counted = _count(task, data.train)
-    are_tried = len(texts) + len(data.unlabelled) >= FEWEST_FOR_VECTORS
-    are_needed = are_tried or task.vector_config.rounds
-    learner = _vector_learner(task, texts, labels, data.unlabelled) if are_needed else None
-    choice = _chosen(folder.path / CHOICE_FILE, task, counted, labels, learner if are_tried else None)
+    learner = _vector_learner(task, texts, labels, data.unlabelled)
+    choice = _chosen(folder.path / CHOICE_FILE, task, counted, labels, learner)
     vectors = None
     if learner is not None and (choice.vector_strength or task.vector_config.rounds):
         vectors = learner.learn(np.arange(len(labels)), folder.path / VECTORS_FILE)

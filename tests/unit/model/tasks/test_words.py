@@ -22,7 +22,7 @@ from model.nn.words import WordHasher
 from model.runs.load import load_trained
 from model.tasks import document_vectors, task_of, words
 from model.tasks.document_vectors import vector_learner
-from model.tasks.ngrams import KEEP, Choice, choose, count, fit
+from model.tasks.ngrams import KEEP, Choice, count, fit
 from model.tasks.views import VectorRound, fit_weights
 from model.tasks.words import WordTask
 from model.training import checkpoint
@@ -444,7 +444,6 @@ def test_final_fit_is_on_the_rows_of_all_splits(
 ) -> None:
     """The n-gram view is fitted again with the same hyperparameters; everything else remains."""
     labelled, unlabelled = own_files(tmp_path)
-    monkeypatch.setattr(words, "FEWEST_FOR_VECTORS", 0)
     monkeypatch.setattr(words, "choose", lambda *_, **__: choice)
     monkeypatch.setattr(words, "is_better", lambda *_: True)
     monkeypatch.setattr(words, "fit_weights", lambda _, second, __: (1.0, 0.0 if second is None else 0.5))
@@ -524,7 +523,6 @@ def test_vectors_are_learned_from_unlabelled_documents_without_a_vector_view(
 ) -> None:
     """Words of unlabelled documents alone then count in the n-gram view."""
     labelled, unlabelled = own_files(tmp_path)
-    monkeypatch.setattr(words, "FEWEST_FOR_VECTORS", 0)
     monkeypatch.setattr(words, "choose", lambda *_, **__: CHOICES["keep"])
     known = []
     for name, options in (("with", ["--unlabelled", unlabelled]), ("without", [])):
@@ -547,24 +545,6 @@ def test_recipe_without_epochs_learns_no_vectors(
     assert train_own(tmp_path, "--data", labelled, *options) == 0
     assert ", without vectors" in capsys.readouterr().out
     assert facts_of(tmp_path / "runs/films-seed0")["ngram_view"]["vector_strength"] == 0
-
-
-@pytest.mark.parametrize(("fewest", "are_tried"), [(248, True), (249, False)])
-def test_few_documents_are_classified_without_vectors(
-    fewest: int, are_tried: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """48 labelled and 200 unlabelled ones."""
-    labelled, unlabelled = own_files(tmp_path)
-    monkeypatch.setattr(words, "FEWEST_FOR_VECTORS", fewest)
-    learners: list[Any] = []
-
-    def noted(*arguments: Any, **options: Any) -> Choice:
-        learners.append(options["learn"])
-        return choose(*arguments, **options)
-
-    monkeypatch.setattr(words, "choose", noted)
-    assert train_own(tmp_path, "--data", labelled, "--unlabelled", unlabelled, *NO_ROUNDS) == 0
-    assert [learn is not None for learn in learners] == [are_tried]
 
 
 def test_many_documents_are_sampled(
