@@ -11,7 +11,7 @@ from model.nn.ops.integers import SPARE, as_tensor, divide, lookup, spread
 from model.nn.vocabulary import Vocabulary
 
 SMALLEST = 1e-12
-"""Smallest squared length of a document, for documents without known n-grams."""
+"""Smallest prior."""
 MAX_NGRAMS = 2**40
 """More than the n-grams of any batch."""
 
@@ -52,11 +52,11 @@ def find_hits(ids: Tensor, doc_index: Tensor, stretch: Tensor, *, has_fixed_shap
 class NgramClassifier(nn.Module):
     """Linear classifier over the set of a document's word n-grams.
 
-    logits = W x + b,  x_h = f_h s_h / sqrt(sum over the document's n-grams g of (f_g s_g)^2)
+    logits = W x + b,  x_h = f_h s_h / sqrt(prior + sum over the document's n-grams g of (f_g s_g)^2)
 
     s are the scales of the n-grams. An n-gram that occurs k times in the document has f_h = 1, or with `sublinear`
-    f_h = 1 + log k; n-grams outside the vocabulary do not count. Row h of the table holds s_h W_h and, in its last
-    column, s_h^2.
+    f_h = 1 + log k; n-grams outside the vocabulary do not count. The prior keeps the logits of documents of a few words
+    moderate; most documents are far longer. Row h of the table holds s_h W_h and, in its last column, s_h^2.
 
     The view returns W x as a sum over stretches of the document: each of the k occurrences of n-gram h contributes
     x_h W_h / k to the stretch in which its last word ends.
@@ -65,9 +65,11 @@ class NgramClassifier(nn.Module):
                 (B, S, classes).
     Reference:  features: Wang and Manning 2012, "Baselines and Bigrams", sec. 2 (presence, scaled by evidence), with
                 inverse document frequencies, sublinear counts and unit length as in TF-IDF; `model.tasks.ngrams` fits
-                s, W and b. Not in the S3Attention paper.
+                s, W, b and the prior. Not in the S3Attention paper.
     Note:       A row is divided by the number of occurrences, which avoids a sort of the n-grams.
     """
+
+    prior: Tensor
 
     def __init__(self, num_ngrams: int, num_classes: int, *, sublinear: bool = False) -> None:
         super().__init__()
@@ -76,6 +78,7 @@ class NgramClassifier(nn.Module):
         # Row 0 (no n-gram) stays zero.
         self.table = nn.Parameter(torch.zeros(1 + num_ngrams, num_classes + 1), requires_grad=False)
         self.bias = nn.Parameter(torch.zeros(num_classes), requires_grad=False)
+        self.register_buffer("prior", torch.tensor(SMALLEST))
 
     def forward(self, hits: Hits, shape: tuple[int, int], *, has_fixed_shapes: bool = False) -> Tensor:
         """Contributions (B, S, classes) to the logits, without the bias, of documents given as hits."""
@@ -98,7 +101,7 @@ class NgramClassifier(nn.Module):
         empty = torch.zeros(num_documents * num_stretches, found.shape[1], dtype=dtype, device=ids.device)
         summed = torch.unflatten(empty.index_add(0, target, found), 0, shape)
         squared_length = summed[:, :, -1:].sum(dim=1, keepdim=True)
-        return summed[:, :, :-1] * torch.rsqrt(squared_length.clamp(min=SMALLEST))
+        return summed[:, :, :-1] * torch.rsqrt(squared_length + self.prior)
 
     @torch.no_grad()
     def fill(
@@ -107,8 +110,9 @@ class NgramClassifier(nn.Module):
         scales: NDArray[np.float64],
         weights: NDArray[np.float64],
         bias: NDArray[np.float64],
+        prior: float,
     ) -> None:
-        """Set the fitted parameters: distinct hashes (R,), scales (R,), weights (R, classes), bias (classes,).
+        """Set the fitted parameters: distinct hashes (R,), scales (R,), weights (R, classes), bias (classes,), prior.
 
         R is at most num_ngrams.
 
@@ -119,6 +123,7 @@ class NgramClassifier(nn.Module):
         self.table.zero_()
         self.table[1 : 1 + len(rows)] = torch.from_numpy(rows).to(self.table)
         self.bias.copy_(torch.from_numpy(bias))
+        self.prior.fill_(max(prior, SMALLEST))
 
     @torch.no_grad()
     def quantise(self) -> None:

@@ -1,6 +1,6 @@
 """Classifier over vectors of word n-grams, one of the two views that `model.nn.classifier` combines."""
 
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -18,16 +18,30 @@ WIDTH_MULTIPLE = 32
 plan of the convolution for each shape; this keeps the number of shapes small."""
 
 SMALLEST = 1e-6
-"""Smallest deviation of mean vectors."""
+"""Smallest deviation of mean vectors, and smallest prior."""
+
+
+class Tokens(NamedTuple):
+    """Tokens of documents, padded to T."""
+
+    vectors: Tensor
+    """(B, T, C)."""
+    counts: Tensor
+    """Number of real tokens of each document, (B,)."""
+    stretch: Tensor
+    """Stretch of each token, (B, T)."""
+    share: Tensor
+    """k / (k + prior) of each document, (B, 1)."""
 
 
 class VectorClassifier(nn.Module):
     """Vectors of word n-grams in the order of the text, S3Attention blocks, mean and maximum over the tokens, linear.
 
     x_t = mean of the vectors of the n-grams in token t;  z = blocks(drop(x));
-    logits = W drop([mean_t LN(z_t); max_t LN(z_t)]) + V drop(gain mean_t x_t) + b
+    logits = k / (k + prior) (W drop([mean_t LN(z_t); max_t LN(z_t)]) + V drop(gain mean_t x_t)) + b
 
-    The vectors are not normalised: their lengths tell how much an n-gram says.
+    The vectors are not normalised: their lengths tell how much an n-gram says. k is the document's number of n-grams of
+    the vocabulary. The prior keeps the logits of documents of a few words moderate; most documents are far longer.
 
     `contributions` returns the logits without b and dropout as a sum over stretches of the document. A token
     contributes its part of the means, and the maximum of each channel in which it is the highest token, the first one
@@ -35,7 +49,7 @@ class VectorClassifier(nn.Module):
     that a contribution also depends on the text of other stretches.
 
     A token is a group of consecutive n-grams; those that end at the same word follow each other, the shortest first. A
-    document with k n-grams of the vocabulary has n = min(k, limit) tokens; the limit is its number of bytes /
+    document has n = min(k, limit) tokens; the limit is its number of bytes /
     bytes_per_token, rounded up, and at most seq_len. N-gram i, from 0 to k - 1, is in token floor(i n / k). The tokens
     of a document do not depend on its padding.
 
@@ -55,6 +69,7 @@ class VectorClassifier(nn.Module):
     """Factor of each column of `vectors`: the step of int8 after `quantise`, 1 before."""
     gain: Tensor
     """Factor that gives the mean token a standard deviation of 1 over the training documents."""
+    prior: Tensor
 
     def __init__(self, encoder: EncoderConfig, config: VectorViewConfig, num_ngrams: int, num_classes: int) -> None:
         super().__init__()
@@ -62,6 +77,7 @@ class VectorClassifier(nn.Module):
         self.ngram_dropout = 0.0
         self.vectors = nn.Parameter(torch.zeros(1 + num_ngrams, encoder.dim))  # row 0 (no n-gram): zero
         self.register_buffer("gain", torch.ones(()))
+        self.register_buffer("prior", torch.tensor(SMALLEST))
         self.register_buffer("scale", torch.ones(encoder.dim))
         self.register_buffer("positions", torch.arange(encoder.seq_len), persistent=False)
         self.dropout = nn.Dropout(encoder.dropout.embedding)
@@ -75,32 +91,34 @@ class VectorClassifier(nn.Module):
         """Classify documents given as ids of their n-grams -> (B, classes) logits."""
         if self.training and self.ngram_dropout:
             ids = ids * (torch.rand(ids.shape, device=ids.device) >= self.ngram_dropout)
-        tokens, token_counts, _ = self.embed(Hits(ids, doc_index, torch.zeros_like(ids)), lengths)
-        x, is_real = self._encode(tokens, token_counts)
+        tokens = self.embed(Hits(ids, doc_index, torch.zeros_like(ids)), lengths)
+        x, is_real = self._encode(tokens)
         highest = x.masked_fill(~is_real.unsqueeze(-1), -torch.inf).amax(dim=1)  # (B, C)
-        pooled = torch.cat((masked_mean(x, token_counts), highest), dim=1)
-        mean = self.gain * masked_mean(tokens, token_counts)
-        logits: Tensor = self.head(self.pooled_dropout(pooled)) + self.evidence(self.dropout(mean))
-        return logits
+        pooled = torch.cat((masked_mean(x, tokens.counts), highest), dim=1)
+        mean = self.gain * masked_mean(tokens.vectors, tokens.counts)
+        logits = self.pooled_dropout(pooled) @ self.head.weight.T + self.evidence(self.dropout(mean))
+        classified: Tensor = tokens.share * logits + self.head.bias
+        return classified
 
     def contributions(self, hits: Hits, lengths: Tensor, num_stretches: int, width: int | None = None) -> Tensor:
         """Contributions (B, num_stretches, classes) to the logits, without the bias.
 
         `width` is the number of tokens to which the documents are padded; by default, that of the longest.
         """
-        tokens, token_counts, stretch_of_token = self.embed(hits, lengths, width)
-        x, is_real = self._encode(tokens, token_counts)
+        tokens = self.embed(hits, lengths, width)
+        x, is_real = self._encode(tokens)
         weight, channels = self.head.weight.T, x.shape[2]  # (2 C, classes)
-        share = is_real.to(x.dtype) / token_counts.unsqueeze(1)  # (B, T)
+        part_of_mean = is_real.to(x.dtype) / tokens.counts.unsqueeze(1)  # (B, T)
         highest, token = x.masked_fill(~is_real.unsqueeze(-1), -torch.inf).max(dim=1)  # (B, C)
-        means = x @ weight[:channels] + tokens @ (self.gain * self.evidence.weight.T)
-        parts = torch.cat((means * share.unsqueeze(-1), highest.unsqueeze(-1) * weight[channels:]), dim=1)
-        stretch_of_part = torch.cat((stretch_of_token, stretch_of_token.gather(1, token)), dim=1)  # (B, T + C)
+        means = x @ weight[:channels] + tokens.vectors @ (self.gain * self.evidence.weight.T)
+        parts = torch.cat((means * part_of_mean.unsqueeze(-1), highest.unsqueeze(-1) * weight[channels:]), dim=1)
+        stretch_of_part = torch.cat((tokens.stretch, tokens.stretch.gather(1, token)), dim=1)  # (B, T + C)
         stretches = torch.arange(num_stretches, device=x.device).unsqueeze(1)
-        return (stretch_of_part.unsqueeze(1) == stretches).to(x.dtype) @ parts
+        summed = (stretch_of_part.unsqueeze(1) == stretches).to(x.dtype) @ parts
+        return tokens.share.unsqueeze(1) * summed
 
-    def embed(self, hits: Hits, lengths: Tensor, width: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Token vectors (B, T, C), padded; the number of real tokens of each document (B,); stretch of tokens (B, T).
+    def embed(self, hits: Hits, lengths: Tensor, width: int | None = None) -> Tokens:
+        """The tokens of documents of `lengths` bytes (B,).
 
         A document without n-grams of the vocabulary has one token, a zero vector in stretch 0.
         """
@@ -134,12 +152,13 @@ class VectorClassifier(nn.Module):
         sums = sum_by_token(torch.stack((stretch * counted, counted), dim=1))  # (B, T, 2)
         counts = sums[:, :, 1:].clamp(min=1)
         x = sum_by_token(vectors) / counts * self.scale
-        return x, token_counts, (sums[:, :, :1] / counts).squeeze(2).floor()
+        k = known.to(x.dtype).unsqueeze(1)
+        return Tokens(x, token_counts, (sums[:, :, :1] / counts).squeeze(2).floor(), k / (k + self.prior))
 
-    def _encode(self, x: Tensor, token_counts: Tensor) -> tuple[Tensor, Tensor]:
-        """Token vectors (B, T, C) -> LN(z) (B, T, C), and which tokens are real (B, T)."""
-        x = self.norm(self.blocks(self.dropout(x), token_counts))
-        return x, self.positions[: x.shape[1]] < token_counts.unsqueeze(1)
+    def _encode(self, tokens: Tokens) -> tuple[Tensor, Tensor]:
+        """LN(z) of tokens (B, T, C), and which tokens are real (B, T)."""
+        x = self.norm(self.blocks(self.dropout(tokens.vectors), tokens.counts))
+        return x, self.positions[: x.shape[1]] < tokens.counts.unsqueeze(1)
 
     def largest_width(self, length: int) -> int:
         """Largest number of tokens of documents of `length` bytes."""
@@ -172,11 +191,12 @@ class VectorClassifier(nn.Module):
         self.pooled_dropout.p, self.ngram_dropout = pooled, ngrams
 
     @torch.no_grad()
-    def set_vectors(self, vectors: Floats, means: Doubles) -> None:
-        """Set the vectors of the n-grams 1 ... R (R, dim), and the gain from mean vectors of documents (D, dim)."""
+    def set_vectors(self, vectors: Floats, means: Doubles, prior: float) -> None:
+        """Set the vectors of the n-grams 1 ... R (R, dim), the gain from means of documents (D, dim), and the prior."""
         self.vectors.zero_()
         self.vectors[1 : 1 + len(vectors)] = torch.from_numpy(vectors)
         self.gain.fill_(1 / max(float(means.std()), SMALLEST) if len(means) else 1.0)
+        self.prior.fill_(max(prior, SMALLEST))
 
     @torch.no_grad()
     def quantise(self) -> None:

@@ -1,7 +1,7 @@
 """Logistic regression on sparse features of documents."""
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,8 @@ RELATIVE_TOLERANCE = 1e-8
 """Relative change of the loss below which the regression with vectors ends."""
 MAX_DENSE = 8_000
 """Number of documents up to which the regression is fitted in the span of the documents."""
+DENSE_SPEED = 8
+"""How much faster a dense product is than a sparse one with as many numbers, about."""
 BLOCK = 4_096
 """Number of features whose products are computed at once."""
 FREQUENT = 0.05
@@ -55,55 +57,68 @@ def regressions(
     """
     from sklearn.linear_model import LogisticRegression
 
-    coordinates: Any = x
-    is_dense = x.shape[0] <= min(MAX_DENSE, x.shape[1])
-    if is_dense:
-        squares, vectors = np.linalg.eigh(_products(x))
-        is_positive = squares > squares[-1] * 1e-10
-        lengths, vectors = np.sqrt(squares[is_positive]), vectors[:, is_positive]
-        coordinates = vectors * lengths
+    coordinates, weights_of = _in_span(x) if x.shape[0] <= min(MAX_DENSE, x.shape[1]) else (x, _identity)
     fitted = []
     for strength in strengths:
         regression = LogisticRegression(C=strength, max_iter=MAX_ITERATIONS, tol=TOLERANCE)
         with without_warnings():
             regression.fit(coordinates, labels)
-        weights, bias = regression.coef_.T, regression.intercept_
-        if is_dense:  # the basis is x.T @ (vectors / lengths)
-            weights = x.T @ ((vectors / lengths) @ weights)
+        weights, bias = weights_of(regression.coef_.T), regression.intercept_
         if len(bias) == 1:  # two classes: one logit, half for each
             weights, bias = np.concatenate((-weights, weights), axis=1) / 2, np.array([-bias[0], bias[0]]) / 2
         fitted.append((weights, bias))
     return fitted
 
 
-def regression_with_vectors(
-    x: "csr_matrix", projected: Doubles, labels: NDArray[np.int64], strength: float, vector_strength: float
-) -> tuple[Doubles, Doubles, Doubles]:
-    """Fit a multinomial logistic regression on features of documents and on projections of these features.
+def regressions_with_vectors(
+    x: "csr_matrix", projected: Doubles, labels: NDArray[np.int64], strengths: Sequence[tuple[float, float]]
+) -> list[tuple[Doubles, Doubles, Doubles]]:
+    """Fit multinomial logistic regressions on features of documents and on projections of these features.
 
     Each of the two has a regularisation of its own: the weights of the features deviate from what the projections
     explain only as far as the labels ask for it.
 
-    Returns: weights (features, classes) and (dim, classes), and bias (classes,); the classes are those in `labels`,
-    ascending.
+    Returns: weights (features, classes) and (dim, classes), and bias (classes,) of each; the classes are those in
+    `labels`, ascending.
 
     Args:
         x: features (documents, features).
         projected: projections of the features (documents, dim).
         labels: classes (documents,), at least two different ones.
-        strength: inverse regularisation C of the weights of the features; 0 for no such weights.
-        vector_strength: inverse regularisation C of the weights of the projections.
+        strengths: inverse regularisations C of the weights of the features, 0 for no such weights, and of those of the
+            projections. What does not depend on them is computed once.
 
     """
+    names, label = np.unique(labels, return_inverse=True)
+    documents, features = x.shape
+    is_dense = documents <= min(MAX_DENSE, features) and x.nnz * DENSE_SPEED > documents**2
+    coordinates, weights_of = _in_span(x) if is_dense and any(own for own, _ in strengths) else (x, _identity)
+    transposed = coordinates.T if is_dense else x.T.tocsr()
+    fitted = []
+    for strength, vector_strength in strengths:
+        own, shared, bias = _fit_with_vectors(
+            (coordinates, transposed), projected, label, len(names), (strength, vector_strength)
+        )
+        fitted.append((weights_of(own) if strength else np.zeros((features, len(names))), shared, bias))
+    return fitted
+
+
+def _fit_with_vectors(
+    features: tuple[Any, Any],
+    projected: Doubles,
+    label: NDArray[np.int64],
+    classes: int,
+    strengths: tuple[float, float],
+) -> tuple[Doubles, Doubles, Doubles]:
+    """One of `regressions_with_vectors`, on features (documents, features) and their transpose; classes from 0."""
     from scipy.optimize import minimize
 
-    names, label = np.unique(labels, return_inverse=True)
+    x, transposed = features
     # The parameters are the weights divided by the roots of the strengths, which conditions the problem.
-    root, vector_root = strength**0.5, vector_strength**0.5
-    dim, count, classes = projected.shape[1], x.shape[1] if strength else 0, len(names)
+    root, vector_root = np.sqrt(strengths)
+    dim, count = projected.shape[1], x.shape[1] if root else 0
     columns = 1 if classes == 2 else classes  # two classes have one logit
     one_hot = label[:, None].astype(np.float64) if columns == 1 else np.eye(classes)[label]
-    transposed = x.T.tocsr()
 
     def loss(parameters: Doubles) -> tuple[float, Doubles]:
         p = parameters.reshape(-1, columns)
@@ -132,8 +147,25 @@ def regression_with_vectors(
     ).x.reshape(-1, columns)
     if columns == 1:  # half of the logit for each class
         found = np.concatenate((-found, found), axis=1) / 2
-    weights = root * found[dim:-1] if count else np.zeros((x.shape[1], classes))
-    return weights, vector_root * found[:dim], found[-1]
+    return root * found[dim:-1], vector_root * found[:dim], found[-1]
+
+
+def _in_span(x: "csr_matrix") -> tuple[Doubles, Callable[[Doubles], Doubles]]:
+    """Coordinates of the documents in an orthonormal basis of their span, (documents, rank).
+
+    Also returns the function from weights of the coordinates (rank, classes) to those of the features.
+    """
+    squares, vectors = np.linalg.eigh(_products(x))
+    is_positive = squares > squares[-1] * 1e-10
+    lengths, vectors = np.sqrt(squares[is_positive]), vectors[:, is_positive]
+    return (
+        vectors * lengths,
+        lambda weights: x.T @ ((vectors / lengths) @ weights),
+    )  # the basis: x.T @ (vectors / lengths)
+
+
+def _identity(weights: Doubles) -> Doubles:
+    return weights
 
 
 def _products(x: "csr_matrix") -> Doubles:

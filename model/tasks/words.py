@@ -74,6 +74,8 @@ CHOICE_FILE, VECTORS_FILE, VIEW_FILE = "choice.json", "ngram-vectors.npz", "ngra
 """Files of a run folder: hyperparameters of the n-gram view, its vectors while they are learned, the fitted view."""
 MAX_UNLABELLED = 200_000
 """Maximum number of unlabelled documents from which vectors are learned; of more, a random sample is used."""
+PRIOR = 0.1
+"""The prior of the vector view, as a share of the median number of n-grams of a document; see `model.tasks.ngrams`."""
 LOW = 0.01
 """Share of the validation documents with fewer known words than `KnownWords.low`."""
 HAS_VECTOR_VIEW = "has_vector_view"
@@ -263,7 +265,8 @@ def fit_ngrams(task: WordTask, data: DocumentSet, folder: RunFolder) -> NgramVie
         token_vectors = stored["token_vectors"]
         effort = Effort(*(stored[field.name].item() for field in fields(Effort)))
         chosen = {field.name: stored[field.name].item() for field in fields(Choice) if field.name in stored}
-        fitted = Fitted(*(stored[field.name] for field in fields(Fitted)))
+        hashes, scales, weights, bias, prior = (stored[field.name] for field in fields(Fitted))
+        fitted = Fitted(hashes, scales, weights, bias, prior.item())
     task = task.knowing(**{NGRAMS: asdict(Choice(**chosen)), HAS_VECTOR_VIEW: False})
     model = task.seeded()
     fitted.fill(model.ngram_view)
@@ -372,7 +375,8 @@ def find_ngrams(task: WordTask, data: DocumentSet, folder: RunFolder, ngrams: Ng
     train, unlabelled, validation = (known_ids(hash_ngrams(hasher, part), known, first=1) for part in rows)
     view = model.vector_view
     assert view is not None
-    view.set_vectors(ngrams.token_vectors, mean_vectors(train, ngrams.token_vectors))
+    prior = PRIOR * float(np.median(train.counts()))
+    view.set_vectors(ngrams.token_vectors, mean_vectors(train, ngrams.token_vectors), prior)
     return Corpus(view, model, train, unlabelled, validation, tuple(map(len, windows)))
 
 

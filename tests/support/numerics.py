@@ -36,7 +36,7 @@ def randomise(module: nn.Module) -> dict[str, np.ndarray]:
     generator = torch.Generator().manual_seed(1)
     module.double().eval()
     for name, tensor in module.state_dict().items():
-        if name.endswith(("running_var", "scale", "deviation")):
+        if name.endswith(("running_var", "scale", "deviation", "prior")):
             tensor.uniform_(0.5, 1.5, generator=generator)
         elif tensor.is_floating_point():
             tensor.normal_(std=0.5, generator=generator)

@@ -338,7 +338,7 @@ def ngram_classifier(
     """Logits (classes,) of the n-gram view for one document; row 1 + i of the table belongs to ngrams[i]."""
     factors = ngram_factors(document, longest, sublinear=sublinear)
     known = [(factors[value], state["table"][1 + i]) for i, value in enumerate(ngrams) if value in factors]
-    length = math.sqrt(sum((factor * math.sqrt(row[-1])) ** 2 for factor, row in known))
+    length = math.sqrt(state["prior"] + sum((factor * math.sqrt(row[-1])) ** 2 for factor, row in known))
     logits: Array = np.array(state["bias"])
     for factor, row in known:
         scale = math.sqrt(row[-1])
@@ -354,7 +354,7 @@ def ngram_contributions(
     counts = Counter(value for row in hashes for value in row)
     known = {value: state["table"][1 + i] for i, value in enumerate(ngrams) if value in counts}
     factors = ngram_factors(document, longest, sublinear=sublinear)
-    length = math.sqrt(sum(factors[value] ** 2 * row[-1] for value, row in known.items()))
+    length = math.sqrt(state["prior"] + sum(factors[value] ** 2 * row[-1] for value, row in known.items()))
     found = np.zeros((math.ceil(len(document) / stretch_bytes), len(state["bias"])))
     for (_, end), values in zip(located_words(document), hashes, strict=True):
         for value in values:
@@ -406,14 +406,21 @@ def vector_classifier(ids: list[int], length: int, state: State, config: Encoder
     """Logits (classes,) of the vector view for one document of `length` bytes, given the ids of its n-grams."""
     tokens, _ = vector_tokens(ids, length, state, config, bytes_per_token)
     x, weight = encoded_tokens(tokens, state, config), state["head.weight"]
-    logits: Array = np.array(state["head.bias"])
+    logits = np.zeros(len(weight))
     for label in range(len(logits)):
         for channel in range(x.shape[1]):
             logits[label] += weight[label, channel] * sum(x[:, channel]) / len(x)
             logits[label] += weight[label, x.shape[1] + channel] * max(x[:, channel])
             mean = sum(tokens[:, channel]) / len(tokens)
             logits[label] += state["evidence.weight"][label, channel] * state["gain"] * mean
-    return logits
+    found: Array = document_share(ids, state) * logits + state["head.bias"]
+    return found
+
+
+def document_share(ids: list[int], state: State) -> float:
+    """Factor of the logits of the vector view for one document, given the ids of its n-grams."""
+    known = sum(i > 0 for i in ids)
+    return float(known / (known + state["prior"]))
 
 
 def vector_contributions(
@@ -436,7 +443,7 @@ def vector_contributions(
         for channel in range(x.shape[1]):
             if x[:, channel].argmax() == t:
                 found[stretch] += weight[:, x.shape[1] + channel] * x[t, channel]
-    return found
+    return document_share(ids, state) * found
 
 
 def word_classifier(document: bytes, ngrams: Sequence[int], state: State, config: ClassifierConfig) -> Array:

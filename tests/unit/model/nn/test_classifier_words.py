@@ -246,7 +246,7 @@ def test_first_token_contributes_a_maximum_that_several_tokens_have(monkeypatch:
     found = view.contributions(hits, torch.tensor([48]), 2)[0]
     mean, maximum = (part.sum(dim=1) for part in view.head.weight.chunk(2, dim=1))
     mean = mean + view.gain * (view.evidence.weight @ view.vectors[1])
-    assert same(found, torch.stack((mean / 2 + maximum, mean / 2)))
+    assert same(found, 4 / (4 + view.prior) * torch.stack((mean / 2 + maximum, mean / 2)))
 
 
 @pytest.mark.parametrize("seq_len", SEQ_LENS)

@@ -39,6 +39,7 @@ def words_model(
     words: dict[str, tuple[float, list[float]]],
     bias: Sequence[float] = (0.5, -0.25, 0.0),
     *,
+    prior: float = 0.0,
     sublinear: bool = False,
 ) -> NgramClassifier:
     """Return a classifier of single words, with the scale and the weights of each, in double precision."""
@@ -46,7 +47,7 @@ def words_model(
     hashes = np.array([reference.word_hash(word) for word in words], dtype=np.int64)
     scales = np.array([scale for scale, _ in words.values()])
     weights = np.array([weights for _, weights in words.values()]).reshape(-1, CLASSES)
-    model.fill(hashes, scales, weights, np.array(bias))
+    model.fill(hashes, scales, weights, np.array(bias), prior)
     return model
 
 
@@ -132,10 +133,18 @@ def test_sublinear_counts_give_the_value_computed_by_hand() -> None:
     assert same(logits_of(model, b"one two"), logits_of(words_model(WORDS), b"one two"))
 
 
-def test_scales_matter_only_relative_to_each_other() -> None:
+def test_scales_matter_only_relative_to_each_other_and_to_the_root_of_the_prior() -> None:
     texts = (b"one two three", b"two three", b"three")
     scaled = {word: (7.0 * scale, weights) for word, (scale, weights) in WORDS.items()}
-    assert same(logits_of(words_model(scaled), *texts), logits_of(words_model(WORDS), *texts))
+    expected = logits_of(words_model(WORDS, prior=2.0), *texts)
+    assert same(logits_of(words_model(scaled, prior=98.0), *texts), expected)
+
+
+def test_prior_moderates_the_logits_of_short_documents() -> None:
+    texts = (b"three", b"one", b"one two three")
+    small, large = (logits_of(words_model(WORDS, (0, 0, 0), prior=prior), *texts) for prior in (1.0, 3.0))
+    squares = np.array([[0.25], [9.0], [25.25]])
+    assert close(large, small.numpy() * np.sqrt((squares + 1) / (squares + 3)))
 
 
 def test_unknown_ngrams_do_not_count() -> None:
@@ -160,17 +169,18 @@ def test_filling_again_replaces_everything() -> None:
         np.array([2.0]),
         np.array([[1.0, 2.0, 3.0]]),
         np.zeros(CLASSES),
+        0.0,
     )
     assert close(logits_of(model, text)[0], np.array([1.0, 2.0, 3.0]))
     assert int(model.table.any(dim=1).sum()) == 1
-    model.fill(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros((0, CLASSES)), np.ones(CLASSES))
+    model.fill(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros((0, CLASSES)), np.ones(CLASSES), 0.5)
     assert torch.equal(logits_of(model, text)[0], torch.ones(CLASSES, dtype=torch.float64))
 
 
 def test_more_ngrams_than_rows_are_an_error() -> None:
     model = NgramClassifier(1, CLASSES)
     with pytest.raises(RuntimeError):
-        model.fill(np.array([5, 6], dtype=np.int64), np.ones(2), np.ones((2, CLASSES)), np.zeros(CLASSES))
+        model.fill(np.array([5, 6], dtype=np.int64), np.ones(2), np.ones((2, CLASSES)), np.zeros(CLASSES), 0.5)
 
 
 @settings(max_examples=50)

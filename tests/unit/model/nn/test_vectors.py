@@ -144,7 +144,7 @@ def test_tokens_are_means_of_consecutive_ngrams() -> None:
     model, _ = random_model()
     ids = [3, 0, 1, 4, 1, 5, 0, 9, 2]
     stretch = torch.tensor([0, 9, 0, 1, 1, 2, 9, 2, 3])
-    tokens, counts, stretches = model.embed(Hits(*inputs([(ids, 12)])[:2], stretch), torch.tensor([12]))
+    tokens, counts, stretches, _ = model.embed(Hits(*inputs([(ids, 12)])[:2], stretch), torch.tensor([12]))
     v = model.vectors
     expected = torch.stack(((v[3] + v[1] + v[4]) / 3, (v[1] + v[5]) / 2, (v[9] + v[2]) / 2))
     assert counts.tolist() == [3]
@@ -172,7 +172,7 @@ def test_logits_are_linear_in_the_mean_token_times_the_gain() -> None:
     nn.init.zeros_(model.head.weight)
     ids = [7, 8, 7]
     mean = (2 * model.vectors[7] + model.vectors[8]) / 3
-    expected = model.gain * (model.evidence.weight @ mean) + model.head.bias
+    expected = 3 / (3 + model.prior) * model.gain * (model.evidence.weight @ mean) + model.head.bias
     assert same(model(*inputs([(ids, 40)]))[0], expected)
 
 
@@ -181,16 +181,17 @@ def test_gain_gives_mean_vectors_unit_deviation() -> None:
     generator = np.random.default_rng(0)
     vectors = generator.normal(size=(20, ENCODER.dim)).astype(np.float32)
     means = generator.normal(1.0, 0.25, size=(50, ENCODER.dim))
-    model.set_vectors(vectors, means)
+    model.set_vectors(vectors, means, 7.0)
     assert float((model.gain * torch.from_numpy(means)).std(correction=0)) == pytest.approx(1, rel=1e-6)
     assert np.array_equal(model.vectors[1:21].detach().numpy(), vectors)
     assert not model.vectors[0].any()
     assert not model.vectors[21:].any()
+    assert float(model.prior) == 7
 
 
 @pytest.mark.parametrize("means", [np.zeros((0, ENCODER.dim)), np.ones((3, ENCODER.dim))], ids=["none", "equal"])
 def test_gain_is_finite_without_different_documents(means: np.ndarray) -> None:
     model = VectorClassifier(ENCODER, CONFIG, NUM_NGRAMS, CLASSES)
-    model.set_vectors(np.zeros((2, ENCODER.dim), dtype=np.float32), means)
+    model.set_vectors(np.zeros((2, ENCODER.dim), dtype=np.float32), means, 0.0)
     assert torch.isfinite(model.gain)
     assert torch.isfinite(model(*inputs([([1, 2], 8)]))).all()

@@ -23,6 +23,7 @@ from model.tasks.ngrams import (
     KEEP,
     MISSING,
     NUM_VECTOR_SETTINGS,
+    PRIOR,
     SCALES,
     STRENGTHS,
     STRENGTHS_BESIDE_VECTORS,
@@ -37,7 +38,7 @@ from model.tasks.ngrams import (
     fit,
     g_squared,
     inverse_document_frequency,
-    scaled_likelihood,
+    scaled_losses,
 )
 from model.tasks.occurrences import Ngrams, NgramVectors
 from model.tasks.regression import TOLERANCE
@@ -139,12 +140,24 @@ def test_features_equal_the_values_computed_by_hand() -> None:
     scales = np.array([3.0, 4.0])
     # The last document has two windows, "one two" and "two", after spaces.
     expected = [[0.6, 0.8], [0.0, 1.0], [0.0, 0.0], [0.0, 0.0], [0.3, 0.9]]
-    assert found.features(columns, scales, sublinear=False).toarray() == pytest.approx(np.array(expected), rel=1e-12)
+    features, _ = found.features(columns, scales, 0.0, sublinear=False)
+    assert features.toarray() == pytest.approx(np.array(expected), rel=1e-12)
 
     restricted = found.of_ngrams(columns)
     assert restricted.hashes.tolist() == [reference.word_hash(word) for word in words]
     assert restricted.lengths.tolist() == [1, 1]
-    features = restricted.features(np.array([0, 1]), scales, sublinear=False)
+    features, _ = restricted.features(np.array([0, 1]), scales, 0.0, sublinear=False)
+    assert features.toarray() == pytest.approx(np.array(expected), rel=1e-12)
+
+
+def test_prior_is_a_share_of_a_low_squared_length_and_shortens_features(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ngrams, "SHORT", 0.5)
+    found = counted_of([b"one two", b"two", b" ", b"one two two"])
+    columns = np.array([found.hashes.tolist().index(reference.word_hash(word)) for word in ("one", "two")])
+    features, prior = found.features(columns, np.array([3.0, 4.0]), sublinear=False)
+    assert prior == pytest.approx(PRIOR * (16 + 25) / 2)
+    length, short = math.sqrt(25 + prior), math.sqrt(16 + prior)
+    expected = [[3 / length, 4 / length], [0, 4 / short], [0, 0], [3 / length, 4 / length]]
     assert features.toarray() == pytest.approx(np.array(expected), rel=1e-12)
 
 
@@ -177,7 +190,7 @@ def test_discounted_features_equal_reference(texts: list[bytes], seed: int, subl
                 values[place] = times * (sum(others) / len(others)) ** 2 * scales[place]
             if values.any():
                 expected[document] += values / math.sqrt((values**2).sum()) / len(windows)
-    features = found.features(columns, scales, sublinear=sublinear, discount=True)
+    features, _ = found.features(columns, scales, 0.0, sublinear=sublinear, discount=True)
     assert features.toarray() == pytest.approx(expected, abs=1e-12)
 
 
@@ -187,7 +200,7 @@ def test_sublinear_features_equal_the_values_computed_by_hand() -> None:
     twice = 3.0 * (1 + math.log(2))
     length = math.hypot(twice, 4.0)
     expected = np.array([[twice / length, 4.0 / length], [0.0, 1.0], [0.3, 0.9]])
-    features = found.features(columns, np.array([3.0, 4.0]), sublinear=True)
+    features, _ = found.features(columns, np.array([3.0, 4.0]), 0.0, sublinear=True)
     assert features.toarray() == pytest.approx(expected, rel=1e-12)
 
 
@@ -199,7 +212,7 @@ def test_some_documents_have_the_features_they_have_among_all() -> None:
     assert part.means.shape == (4, sum(len(windows_of(texts[i], LENGTH, 6)) for i in rows))
     columns = np.arange(len(found.hashes))
     scales = np.linspace(0.5, 2.0, len(columns))
-    ours, all_rows = (counted.features(columns, scales, sublinear=True) for counted in (part, found))
+    ours, all_rows = (counted.features(columns, scales, 0.5, sublinear=True)[0] for counted in (part, found))
     assert ours.toarray() == pytest.approx(all_rows[rows].toarray())
     assert np.array_equal(part.document_sets().toarray(), found.document_sets()[rows].toarray())
 
@@ -269,7 +282,7 @@ def logits_of(counted: Counted, fitted: Fitted, *, sublinear: bool = False) -> n
     """Return logits (documents, classes) of the counted documents."""
     columns = np.searchsorted(counted.hashes, fitted.hashes)
     assert counted.hashes[columns].tolist() == fitted.hashes.tolist()
-    features = counted.features(columns, fitted.scales, sublinear=sublinear)
+    features, _ = counted.features(columns, fitted.scales, fitted.prior, sublinear=sublinear)
     logits: np.ndarray = features @ fitted.weights + fitted.bias
     return logits
 
@@ -322,7 +335,7 @@ def test_fitted_weights_minimise_the_regularised_loss(
     texts, labels = corpus(40, classes)
     counted, fitted = fitted_of(texts, labels, classes, changed_choice(strength=strength))
     columns = np.searchsorted(counted.hashes, fitted.hashes)
-    x = counted.features(columns, fitted.scales, sublinear=False).toarray()
+    x = counted.features(columns, fitted.scales, sublinear=False)[0].toarray()
     error = reference.softmax(x @ fitted.weights + fitted.bias) - np.eye(classes)[labels]
     weights = fitted.weights if classes > 2 else np.diff(fitted.weights, axis=1)
     slope = strength * x.T @ (error if classes > 2 else error[:, 1:]) + weights
@@ -414,15 +427,15 @@ def test_mean_over_windows_of_the_filled_classifier_gives_the_logits_of_the_fit(
 
 
 class Recorder:
-    """A score that records the logits and labels it gets; it returns 1, 2, ... in some calls and 0 in all others."""
+    """Held-out losses: -1, -2, ... in some calls and 0 in all others; records the logits and labels it gets."""
 
     def __init__(self, *best: int) -> None:
         self.best, self.calls = best, list[tuple[np.ndarray, np.ndarray]]()
 
-    def __call__(self, logits: np.ndarray, labels: np.ndarray) -> float:
+    def __call__(self, logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
         self.calls.append((logits, labels))
         number = len(self.calls) - 1
-        return 1.0 + self.best.index(number) if number in self.best else 0.0
+        return np.full(len(labels), -1.0 - self.best.index(number) if number in self.best else 0.0)
 
 
 NUM_CANDIDATES = LONGEST * len(SCALES)
@@ -448,44 +461,44 @@ def test_longer_ngrams_are_chosen_if_the_order_of_words_matters() -> None:
     ("candidate", "expected"),
     [(0, (1, "idf")), (1, (1, "idf-evidence")), (2, (2, "idf")), (5, (3, "idf-evidence"))],
 )
-def test_features_with_the_best_score_are_chosen_and_then_the_strength(
+def test_features_with_the_smallest_loss_are_chosen_and_then_the_strength(
     candidate: int, expected: tuple[int, str]
 ) -> None:
     texts, labels = corpus(20, 2)
     counted = counted_of(texts)
-    score = Recorder(candidate)
-    assert choose(counted, labels, 2, CONFIG, score) == Choice(*expected, FIRST_STRENGTH)
+    losses = Recorder(candidate)
+    assert choose(counted, labels, 2, CONFIG, losses) == Choice(*expected, FIRST_STRENGTH)
     for limit in (30.0, 1_000.0):
         strengths = [strength for strength in STRENGTHS if strength <= limit]
         for number, strength in enumerate(strengths):
-            score = Recorder(candidate, NUM_CANDIDATES + number)
+            losses = Recorder(candidate, NUM_CANDIDATES + number)
             config = changed(CONFIG, max_strength=limit)
-            assert choose(counted, labels, 2, config, score) == Choice(*expected, strength)
-            assert len(score.calls) == NUM_CANDIDATES + len(strengths)
+            assert choose(counted, labels, 2, config, losses) == Choice(*expected, strength)
+            assert len(losses.calls) == NUM_CANDIDATES + len(strengths)
 
 
-def test_score_does_not_depend_on_the_scale_of_the_logits() -> None:
+def test_losses_do_not_depend_on_the_scale_of_the_logits() -> None:
     generator = np.random.default_rng(0)
     labels = np.arange(6000) % 3
     logits = generator.normal(size=(6000, 3)) + 2 * np.eye(3)[labels]
-    score = scaled_likelihood(logits, labels)
-    assert scaled_likelihood(20 * logits, labels) == pytest.approx(score, abs=1e-5)
+    losses = scaled_losses(logits, labels)
+    assert scaled_losses(20 * logits, labels) == pytest.approx(losses, abs=1e-4)
     factors = np.geomspace(0.01, 100, 2000)
     best = min(float(cross_entropies(factor * logits, labels).mean()) for factor in factors)
-    assert -score == pytest.approx(best, abs=1e-3)  # the factor is fitted to smoothed labels
+    assert losses.mean() == pytest.approx(best, abs=1e-3)  # the factor is fitted to smoothed labels
 
 
 def test_every_document_is_held_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
     texts, labels = corpus(43, 3)
-    score = Recorder()
-    choose(counted_of(texts), labels, 3, CONFIG, score)
-    for logits, truth in score.calls:
+    losses = Recorder()
+    choose(counted_of(texts), labels, 3, CONFIG, losses)
+    for logits, truth in losses.calls:
         assert logits.shape == (43, 3)
         assert np.bincount(truth).tolist() == np.bincount(labels).tolist()
     monkeypatch.setattr(ngrams, "HELD_OUT", 10)
-    score = Recorder()
-    choose(counted_of(texts), labels, 3, CONFIG, score)
-    for _, truth in score.calls:  # two folds of eight or nine documents, with the classes spread evenly
+    losses = Recorder()
+    choose(counted_of(texts), labels, 3, CONFIG, losses)
+    for _, truth in losses.calls:  # two folds of eight or nine documents, with the classes spread evenly
         assert 16 <= len(truth) <= 18
         assert np.bincount(truth).min() >= 5
 
@@ -495,14 +508,14 @@ def test_documents_of_a_group_are_held_out_together() -> None:
     groups = [str(i % 12) for i in range(48)]
     texts = [f"common word{group} word{group}".encode() for group in groups]
     labels = np.array([int(group) % 2 for group in groups])
-    score = Recorder()
-    choose(counted_of(texts, groups=groups), labels, 2, CONFIG, score)
-    for logits, truth in score.calls:
+    losses = Recorder()
+    choose(counted_of(texts, groups=groups), labels, 2, CONFIG, losses)
+    for logits, truth in losses.calls:
         assert len(truth) == 48
         assert (logits.argmax(1) == truth).mean() <= 0.5
-    score = Recorder()
-    choose(counted_of(texts), labels, 2, CONFIG, score)
-    assert all((logits.argmax(1) == truth).all() for logits, truth in score.calls)
+    losses = Recorder()
+    choose(counted_of(texts), labels, 2, CONFIG, losses)
+    assert all((logits.argmax(1) == truth).all() for logits, truth in losses.calls)
 
 
 def grouped(groups: int, documents: int) -> tuple[list[bytes], Labels, list[str]]:
@@ -538,9 +551,9 @@ def test_ngrams_of_the_own_group_are_discounted_if_new_groups_are_then_told_apar
 def test_discount_is_chosen_before_lengths_scales_and_strengths(discount: bool) -> None:
     texts, labels = corpus(20, 2)
     counted = counted_of(texts, groups=[str(i // 2) for i in range(20)])
-    score = Recorder(int(discount), 4, NUM_CANDIDATES + 2)
-    assert choose(counted, labels, 2, CONFIG, score) == Choice(2, "idf", STRENGTHS[1], discount)
-    assert len(score.calls) == NUM_CANDIDATES + 1 + sum(strength <= CONFIG.max_strength for strength in STRENGTHS)
+    losses = Recorder(int(discount), 4, NUM_CANDIDATES + 2)
+    assert choose(counted, labels, 2, CONFIG, losses) == Choice(2, "idf", STRENGTHS[1], discount)
+    assert len(losses.calls) == NUM_CANDIDATES + 1 + sum(strength <= CONFIG.max_strength for strength in STRENGTHS)
 
 
 def test_choice_is_made_on_a_limited_number_of_documents(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -548,22 +561,22 @@ def test_choice_is_made_on_a_limited_number_of_documents(monkeypatch: pytest.Mon
     counted = counted_of(texts)
     monkeypatch.setattr(ngrams, "MAX_LOGITS", 75)
     for _ in range(2):
-        score = Recorder()
-        choose(counted, labels, 3, CONFIG, score)
-        assert {logits.shape for logits, _ in score.calls} == {(25, 3)}
+        losses = Recorder()
+        choose(counted, labels, 3, CONFIG, losses)
+        assert {logits.shape for logits, _ in losses.calls} == {(25, 3)}
     monkeypatch.setattr(ngrams, "MAX_LOGITS", 180)
-    score = Recorder()
-    choose(counted, labels, 3, CONFIG, score)
-    assert {logits.shape for logits, _ in score.calls} == {(60, 3)}
+    losses = Recorder()
+    choose(counted, labels, 3, CONFIG, losses)
+    assert {logits.shape for logits, _ in losses.calls} == {(60, 3)}
 
 
 def candidate_logits(texts: Sequence[bytes], labels: Labels, classes: int) -> np.ndarray:
     """Return the held-out logits of all candidates (candidates, documents, classes) for folds i mod 5."""
-    score = Recorder()
+    losses = Recorder()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ngrams, "_folds", lambda labels, _: [np.arange(len(labels))[f::5] for f in range(5)])
-        choose(counted_of(texts), labels, classes, CONFIG, score)
-    found = np.stack([logits for logits, _ in score.calls[:NUM_CANDIDATES]])
+        choose(counted_of(texts), labels, classes, CONFIG, losses)
+    found = np.stack([logits for logits, _ in losses.calls[:NUM_CANDIDATES]])
     order = np.concatenate([np.arange(len(texts))[f::5] for f in range(5)])
     logits: np.ndarray = found[:, np.argsort(order)]
     return logits
@@ -590,9 +603,9 @@ def test_only_frequent_ngrams_are_compared(monkeypatch: pytest.MonkeyPatch) -> N
     values = {}
     for limit in (1, 100):
         monkeypatch.setattr(ngrams, "CANDIDATES", limit)
-        score = Recorder()
-        choose(counted, labels, 2, config, score)
-        values[limit] = max(accuracy(*call) for call in score.calls)
+        losses = Recorder()
+        choose(counted, labels, 2, config, losses)
+        values[limit] = max(accuracy(*call) for call in losses.calls)
     assert values == {1: 0.5, 100: 1.0}
 
 
@@ -707,7 +720,7 @@ def test_fit_with_vectors_equals_a_regression_on_centred_projections(
     place, has_vector = vectors.places(fitted.hashes)
     assert 0 < has_vector.sum() < len(has_vector)
     columns = np.searchsorted(counted.hashes, fitted.hashes)
-    x = counted.features(columns, fitted.scales, sublinear=False).toarray()
+    x = counted.features(columns, fitted.scales, sublinear=False)[0].toarray()
     expected = slow_fit_with_vectors(x, vectors.vectors[place].astype(np.float64), has_vector, labels, classes, choice)
     found = logits_of(counted, fitted)
     assert found - found.mean(1, keepdims=True) == pytest.approx(expected - expected.mean(1, keepdims=True), abs=1e-4)
@@ -739,14 +752,14 @@ def test_any_vectors_can_be_fitted(vectors: dict[str, list[float]], scaling: str
 
 def test_view_on_given_ngrams_has_zeros_for_those_that_it_lacks() -> None:
     fitted = Fitted(
-        np.array([3, 5, 9]), np.array([1.0, 2.0, 3.0]), np.array([[1.0, 2], [3, 4], [5, 6]]), np.array([7.0, 8])
+        np.array([3, 5, 9]), np.array([1.0, 2.0, 3.0]), np.array([[1.0, 2], [3, 4], [5, 6]]), np.array([7.0, 8]), 0.5
     )
     found = fitted.on(np.array([2, 5, 9, 11]))
     assert found.hashes.tolist() == [2, 5, 9, 11]
     assert found.scales.tolist() == [0, 2, 3, 0]
     assert found.weights.tolist() == [[0, 0], [3, 4], [5, 6], [0, 0]]
-    assert found.bias.tolist() == [7, 8]
-    nothing = Fitted(fitted.hashes[:0], fitted.scales[:0], fitted.weights[:0], fitted.bias).on(np.array([2, 5]))
+    assert (found.bias.tolist(), found.prior) == ([7, 8], 0.5)
+    nothing = Fitted(fitted.hashes[:0], fitted.scales[:0], fitted.weights[:0], fitted.bias, 0.5).on(np.array([2, 5]))
     assert (nothing.scales.tolist(), nothing.weights.tolist()) == ([0, 0], [[0, 0], [0, 0]])
 
 
@@ -807,9 +820,22 @@ NUM_BESIDE = len(VECTOR_STRENGTHS) + 1 + len(STRENGTHS_BESIDE_VECTORS)
 def test_best_use_of_vectors_is_chosen_last(best: tuple[int, ...], expected: Choice) -> None:
     """Beside the best weights without vectors, and by keep probabilities; each with strengths of its own."""
     texts, labels = corpus(20, 2)
-    score = Recorder(*best)
-    assert choose(counted_of(texts), labels, 2, CONFIG, score, learned) == expected
-    assert len(score.calls) == NUM_WITHOUT + NUM_VECTOR_SETTINGS
+    losses = Recorder(*best)
+    assert choose(counted_of(texts), labels, 2, CONFIG, losses, learned) == expected
+    assert len(losses.calls) == NUM_WITHOUT + NUM_VECTOR_SETTINGS
+
+
+def test_vectors_are_left_out_if_their_gain_is_less_than_a_standard_error() -> None:
+    class Uncertain(Recorder):
+        def __call__(self, logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+            found = super().__call__(logits, labels)
+            return found + np.resize([50.0, -50.0], len(found)) if len(self.calls) == NUM_WITHOUT + 2 else found
+
+    texts, labels = corpus(20, 2)
+    best = (2, NUM_CANDIDATES, NUM_WITHOUT + 1)
+    without = Choice(2, "idf", STRENGTHS[0])
+    assert choose(counted_of(texts), labels, 2, CONFIG, Recorder(*best), learned).vector_strength
+    assert choose(counted_of(texts), labels, 2, CONFIG, Uncertain(*best), learned) == without
 
 
 def test_vectors_are_learned_without_the_held_out_documents() -> None:

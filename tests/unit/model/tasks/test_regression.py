@@ -6,7 +6,7 @@ from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression
 
 from model.tasks import regression
-from model.tasks.regression import regression_with_vectors, regressions
+from model.tasks.regression import regressions, regressions_with_vectors
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -44,8 +44,8 @@ def test_products_do_not_depend_on_the_blocks(block: int, frequent: float, monke
 def documents(classes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Sparse features, their projections, and labels that depend on both."""
     generator = np.random.default_rng(classes)
-    x = generator.normal(size=(40, 25)) * (generator.random((40, 25)) < 0.4)
-    projected = x @ generator.normal(size=(25, 6))
+    x = generator.normal(size=(40, 50)) * (generator.random((40, 50)) < 0.4)
+    projected = x @ generator.normal(size=(50, 6))
     logits = x[:, :classes] + projected[:, :classes] / 3 + generator.gumbel(size=(40, classes))
     return x, projected, np.array([2, 5, 7])[logits.argmax(1)]  # any integers can be classes
 
@@ -63,18 +63,19 @@ def as_in_scikit_learn(x: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, n
 
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize(("strength", "vector_strength"), [(1.0, 0.1), (0.3, 3.0), (0.0, 0.5)])
+@pytest.mark.parametrize("max_dense", [0, 2000], ids=["sparse", "dense"])
 def test_regression_with_vectors_equals_one_on_features_and_projections_side_by_side(
-    classes: int, strength: float, vector_strength: float, monkeypatch: pytest.MonkeyPatch
+    classes: int, strength: float, vector_strength: float, max_dense: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each multiplied by the root of its strength; a strength of 0 leaves only the projections."""
     monkeypatch.setattr(regression, "TOLERANCE", 1e-9)
     monkeypatch.setattr(regression, "RELATIVE_TOLERANCE", 1e-15)
     monkeypatch.setattr(regression, "MAX_ITERATIONS", 5_000)
+    monkeypatch.setattr(regression, "MAX_DENSE", max_dense)
     x, projected, labels = documents(classes)
-    of_features, of_projections, bias = regression_with_vectors(
-        csr_matrix(x), projected, labels, strength, vector_strength
-    )
-    roots = np.sqrt([vector_strength] * 6 + [strength] * 25)
+    others = [(2.0, 2.0), (strength, vector_strength)]
+    of_features, of_projections, bias = regressions_with_vectors(csr_matrix(x), projected, labels, others)[1]
+    roots = np.sqrt([vector_strength] * 6 + [strength] * 50)
     weights, expected_bias = as_in_scikit_learn(np.hstack((projected, x)) * roots, labels)
     weights = weights * roots[:, None]
     assert of_projections == pytest.approx(weights[:6], abs=1e-5)
@@ -85,8 +86,9 @@ def test_regression_with_vectors_equals_one_on_features_and_projections_side_by_
 
 def test_a_small_strength_leaves_to_features_what_the_projections_do_not_explain() -> None:
     x, projected, labels = documents(3)
-    with_projections, of_projections, _ = regression_with_vectors(csr_matrix(x), projected, labels, 0.01, 100.0)
-    alone, none, _ = regression_with_vectors(csr_matrix(x), 0 * projected, labels, 0.01, 100.0)
+    strengths = [(0.01, 100.0)]
+    [(with_projections, of_projections, _)] = regressions_with_vectors(csr_matrix(x), projected, labels, strengths)
+    [(alone, none, _)] = regressions_with_vectors(csr_matrix(x), 0 * projected, labels, strengths)
     assert not none.any()
     assert of_projections.any()
     assert np.abs(with_projections).sum() < 0.8 * np.abs(alone).sum()

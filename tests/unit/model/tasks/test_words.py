@@ -659,5 +659,5 @@ def test_answers_do_not_depend_on_case_accents_and_typography(tmp_path: Path) ->
         ("отличный - актер", "Отличный—Актёр", "отличный\u2003–\u2003акте\u0308р"),
     ):
         first, *others = (answer["scores"] for answer in loaded.classify([text.encode() for text in texts]))
-        assert max(first, key=lambda score: score["score"])["score"] > 0.8
+        assert max(score["score"] for score in first) > 0.6
         assert all(other == first for other in others)
