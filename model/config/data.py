@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 from artifact.encodings import RAW, codec_of
 from artifact.errors import InvalidInput
 from artifact.series import IRREGULAR, Layout, parse_frequency
-from model.config.schema import Count, Fraction, Section
+from model.config.schema import Count, CountOrZero, Fraction, Section
 
 OWN = ("own", "csv")
 """Values of `data.name` that stand for the file or folder given by --data."""
@@ -176,3 +176,5 @@ class GeneratedSeriesConfig(Section):
     """Series that are generated while a forecaster of any series is trained (model.data.synthetic_univariate)."""
 
     name: Literal["synthetic-univariate"]
+    workers: CountOrZero = 0
+    """Processes that generate the series; with 0, the training process does. A GPU needs several."""

@@ -155,6 +155,11 @@ def _walk(draws: Draws) -> Doubles:
     return (draws.white() + draws.normal(0, 0.25)).cumsum(axis=1) / math.sqrt(draws.past)
 
 
+def _drifting(draws: Draws) -> Doubles:
+    """Random walk that mostly goes one way, as most yearly series do."""
+    return standardised((draws.white() + draws.normal()).cumsum(axis=1), draws.past)
+
+
 def _momentum(draws: Draws) -> Doubles:
     """Random walk whose steps are correlated."""
     curve = (draws.autoregressive(draws.uniform(0.5, 0.99)) + draws.normal(0, 0.1)).cumsum(axis=1)
@@ -167,7 +172,7 @@ def _curve(draws: Draws) -> Doubles:
 
 TRENDS: tuple[Callable[[Draws], Doubles], ...] = (
     *(_flat, _straight, _damped, _exponential, _logistic),
-    *(_bent, _walk, _walk, _momentum, _curve),
+    *(_bent, _walk, _drifting, _momentum, _curve),
 )
 
 
@@ -225,7 +230,7 @@ def state_space(draws: Draws, seasons: tuple[int, ...]) -> Doubles:
     error = draws.white()
     slope_error = error if draws.chance(0.5) else draws.white()
     drive = slope_error * draws.log_uniform(1e-3, 0.2)
-    drive[:, :1] += draws.normal(0, 0.3)
+    drive[:, :1] += draws.normal() * draws.log_uniform(0.05, 2)
     slope = decaying_sums(drive, draws.uniform(0.8, 1) if draws.chance(0.7) else 1.0)
     if draws.chance(0.3):
         slope = np.zeros_like(slope)

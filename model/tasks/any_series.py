@@ -1,5 +1,6 @@
 """Forecasting of any series by one model, trained on generated series. Used by the commands through `model.tasks`."""
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
 from artifact.arrays import Doubles, Floats
 from artifact.manifest import ExportManifest, Result
@@ -95,21 +97,24 @@ class GeneratedData:
     test: tuple[SeriesBatch, ...]
 
 
-def weights() -> Floats:
-    """Weight of each step in the loss (HORIZON,), with mean 1: near steps count most."""
-    weight = 1 / (1 + np.arange(HORIZON) / HALF_WEIGHT)
-    weight /= weight.mean()
-    return weight.astype(np.float32)
+@functools.cache
+def levels_and_weights(device: torch.device) -> tuple[Tensor, Tensor]:
+    """Levels (LEVELS, 1), and the weight of each step in the loss (HORIZON,), with mean 1: near steps count most.
+
+    Kept on the device, because a recorded CUDA step cannot copy them there.
+    """
+    weight = 1 / (1 + torch.arange(HORIZON, device=device) / HALF_WEIGHT)
+    return torch.tensor(LEVELS, device=device).unsqueeze(1), weight / weight.mean()
 
 
-def pinball(quantiles: Tensor, truth: Tensor, weight: Tensor) -> Tensor:
+def pinball(quantiles: Tensor, truth: Tensor) -> Tensor:
     """Mean quantile loss, twice; of a median, the absolute error.
 
-    Shape:  quantiles (B, LEVELS, HORIZON), truth (B, HORIZON) with NaN for what does not count, weight (HORIZON,).
+    Shape:  quantiles (B, LEVELS, HORIZON), truth (B, HORIZON) with NaN for what does not count.
     """
+    level, weight = levels_and_weights(quantiles.device)
     counts = ~torch.isnan(truth) * weight  # (B, HORIZON)
     error = torch.nan_to_num(truth).unsqueeze(1) - quantiles
-    level = torch.tensor(LEVELS, device=error.device).unsqueeze(1)
     loss = 2 * torch.maximum(level * error, (level - 1) * error).mean(1)
     return (loss * counts).sum() / counts.sum().clamp(min=1)
 
@@ -158,13 +163,13 @@ def evaluate(function: GraphFunction, batches: Iterable[SeriesBatch]) -> list[Ev
 
 def choose_shares(evaluated: Sequence[Evaluated]) -> tuple[float, ...]:
     """Share of the Theta forecast with the smallest quantile loss, for each class of season."""
-    weight, losses = torch.from_numpy(weights()), np.zeros((len(SEASON_CLASSES) + 1, len(SHARES_TRIED)))
+    losses = np.zeros((len(SEASON_CLASSES) + 1, len(SHARES_TRIED)))
     for part in evaluated:
         for season in set(part.season_classes):
             rows = np.array(part.season_classes) == season
             for place, share in enumerate(SHARES_TRIED):
                 mixed, truth = part.mixed(np.full(len(rows), share))[rows], part.truth[rows]
-                loss = pinball(torch.from_numpy(mixed), torch.from_numpy(truth), weight)
+                loss = pinball(torch.from_numpy(mixed), torch.from_numpy(truth))
                 losses[season, place] += len(truth) * float(loss)
     return tuple(float(SHARES_TRIED[place]) for place in losses.argmin(axis=1))
 
@@ -270,6 +275,26 @@ class AnySeriesTask(TrainingTask[AnySeriesRun, Path, GeneratedData]):
 
 
 @dataclass(frozen=True)
+class GeneratedBatches(Dataset[TrainingBatch]):
+    """The training batches of an epoch: tokens, lengths and targets."""
+
+    seed: int
+    first: int
+    """Index of the first batch."""
+    count: int
+    size: int
+    """Series of a batch."""
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, place: int) -> TrainingBatch:
+        batch = SeriesBatch.of(draw_groups((TRAINING, self.seed), self.first + place, self.size))
+        arrays = (*batch.inputs(buckets=BUCKETS).values(), batch.targets())
+        return tuple(torch.from_numpy(array) for array in arrays)
+
+
+@dataclass(frozen=True)
 class AnySeriesLearner(TaskLearner):
     """Generated series that train a forecaster of any series."""
 
@@ -278,6 +303,7 @@ class AnySeriesLearner(TaskLearner):
 
     metric, unit = "pinball", "series"
     is_error = True
+    has_fixed_shapes = True
 
     def build(self) -> nn.Module:
         return self.task.build()
@@ -292,16 +318,15 @@ class AnySeriesLearner(TaskLearner):
 
     def batches(self, epoch: int) -> Iterator[TrainingBatch]:
         """Yield training batches of one epoch: tokens, lengths and targets."""
-        size = self.task.config.training.batch_size
-        count = self.examples_per_epoch // size
-        for index in range(epoch * count, (epoch + 1) * count):
-            batch = SeriesBatch.of(draw_groups((TRAINING, self.task.config.seed), index, size))
-            yield tuple(torch.from_numpy(array) for array in (*batch.inputs().values(), batch.targets()))
+        config = self.task.config
+        count = self.examples_per_epoch // config.training.batch_size
+        generated = GeneratedBatches(config.seed, epoch * count, count, config.training.batch_size)
+        yield from DataLoader(generated, batch_size=None, num_workers=config.data.workers)
 
     def loss(self, model: nn.Module, batch: TrainingBatch) -> Tensor:
         tokens, lengths, targets = batch
-        weight = torch.from_numpy(weights()).to(targets.device)
-        return pinball(model(tokens, lengths), targets, weight)
+        with torch.autocast(targets.device.type, enabled=False):  # bfloat16 has too few digits for values
+            return pinball(model(tokens, lengths), targets)
 
     def validate(self, model: nn.Module, device: torch.device) -> float:
         (function,) = module_functions(self.task.graphs(model), device)
@@ -310,7 +335,7 @@ class AnySeriesLearner(TaskLearner):
 
     def _loss(self, function: GraphFunction, batch: SeriesBatch) -> float:
         found = torch.from_numpy(function(batch.inputs()))
-        return float(pinball(found, torch.from_numpy(batch.targets()), torch.from_numpy(weights())))
+        return float(pinball(found, torch.from_numpy(batch.targets())))
 
     def compare(self, model: nn.Module, device: torch.device) -> str:
         """Mean absolute errors on validation, with those of simple forecasts, of all kinds of series and of each."""

@@ -27,7 +27,6 @@ from model.tasks.any_series import (
     errors,
     golden_series,
     pinball,
-    weights,
 )
 from model.training.checkpoint import BEST, LAST, load
 from tests.support.commands import call, export, train
@@ -177,11 +176,25 @@ def test_batches_of_an_epoch_are_reproducible_and_differ_between_epochs() -> Non
     assert not torch.equal(first[0][0, 0], other[0][0, 0])
 
 
+def test_other_processes_generate_the_same_batches() -> None:
+    tasks = [_task(f"data.workers={workers}") for workers in (0, 2)]
+    alone, shared = ([*AnySeriesLearner(task, task.load(Path())).batches(1)] for task in tasks)
+    assert len(alone) == len(shared) == 4
+    for expected, found in zip(alone, shared, strict=True):
+        for one, other in zip(expected, found, strict=True):
+            assert torch.equal(one.nan_to_num(), other.nan_to_num())
+
+
+def test_batches_have_few_shapes() -> None:
+    learner = AnySeriesLearner(task := _task("training.examples_per_epoch=640"), task.load(Path()))
+    assert {tokens.shape[1] for tokens, *_ in learner.batches(0)} <= {*BUCKETS}
+
+
 def test_pinball_equals_its_definition() -> None:
     generator = np.random.default_rng(0)
     quantiles, truth = generator.standard_normal((3, len(LEVELS), HORIZON)), generator.standard_normal((3, HORIZON))
     truth[1] = np.nan
-    weight = weights().astype(float)
+    weight = [1 / (1 + step / 8) for step in range(HORIZON)]
     total = sum(
         weight[step] * 2 * max(level * error, (level - 1) * error)
         for row in (0, 2)
@@ -189,8 +202,8 @@ def test_pinball_equals_its_definition() -> None:
         for place, level in enumerate(LEVELS)
         for error in (truth[row, step] - quantiles[row, place, step],)
     )
-    found = pinball(*map(torch.from_numpy, (quantiles, truth, weight)))
-    assert float(found) == pytest.approx(total / (2 * weight.sum() * len(LEVELS)))
+    found = pinball(torch.from_numpy(quantiles), torch.from_numpy(truth))
+    assert float(found) == pytest.approx(total / (2 * sum(weight) * len(LEVELS)))
 
 
 def test_shares_are_those_with_the_smallest_loss_of_each_class() -> None:
