@@ -10,6 +10,7 @@ A document is a string, or `{"b64": string}` for any bytes. Options have their d
 `instances` are ignored.
 """
 
+import dataclasses
 import functools
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any, NamedTuple, TypeVar
@@ -39,7 +40,7 @@ from service.wire.requests import (
     reserve_numbers,
 )
 from service.wire.responses import fragment, json_response
-from service.wire.schemas import MAX_TEXTS, ClassifyResult, ForecastResult, PairScore, Series, channels_of, up_to
+from service.wire.schemas import MAX_TEXTS, ClassifyResult, ForecastResult, PairScore, SentSeries, Series, up_to
 
 T = TypeVar("T")
 
@@ -226,7 +227,8 @@ def _plan(task: Forecaster, sent: Sequence["_ParsedSeries"]) -> list[ForecastPla
     plans = []
     for number, one in enumerate(sent):
         with rename_places(functools.partial(_in_instance, number)):
-            plans.append(task.plan(one.names, one.series, ForecastOptions()))
+            plan = task.plan(one.names, one.series, ForecastOptions())
+            plans.append(dataclasses.replace(plan, is_flat=one.is_flat))
     return plans
 
 
@@ -244,6 +246,8 @@ class _ParsedSeries(NamedTuple):
     names: list[str] | None
     """Names of the channels; None if they are identified by position."""
     series: Tails
+    is_flat: bool
+    """Whether the only channel came as a list of its values."""
 
 
 def _parse_documents(most: int, body: bytes) -> list[bytes]:
@@ -267,11 +271,8 @@ def _parse_series(max_steps: int, most: int, body: bytes) -> list[_ParsedSeries]
     """Parse series; keep the last `max_steps` steps of each. Raises: as `_parse_documents`."""
     instances = parse_json(ForecasterInstances, body).instances
     check_count("instances", len(instances), most)
-    sent = []
-    for given in instances:
-        names, columns = channels_of(given.series)
-        sent.append(_ParsedSeries(names, Tails.of(columns, max_steps)))
-    return sent
+    sent = (SentSeries.of(given.series) for given in instances)
+    return [_ParsedSeries(one.names, Tails.of(one.columns, max_steps), one.is_flat) for one in sent]
 
 
 def _bytes(place: str, given: str | EncodedDocument | TextInstance) -> bytes:

@@ -1,7 +1,7 @@
 """`POST /v1/forecast`: forecasts of series, with error bands, as JSON or NDJSON."""
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from starlette.responses import Response
@@ -30,7 +30,7 @@ from service.wire.schemas import (
     ForecastLineResult,
     ForecastRequest,
     ForecastResponse,
-    channels_of,
+    SentSeries,
 )
 
 router = NATIVE.router("Forecast time series")
@@ -108,12 +108,15 @@ class _Asked:
     names: list[str] | None
     """Names of the channels; None if they are identified by position."""
     series: Tails
+    is_flat: bool
+    """Whether the only channel came as a list of its values."""
 
 
 def _read(max_steps: int, request: ForecastRequest) -> _Asked:
     """Read a validated request; keep the last `max_steps` steps of its series. Raises: InvalidInput."""
-    names, columns = channels_of(request.series)
-    return _Asked(request.model, request.start, request.options, names, Tails.of(columns, max_steps))
+    sent = SentSeries.of(request.series)
+    series = Tails.of(sent.columns, max_steps)
+    return _Asked(request.model, request.start, request.options, sent.names, series, sent.is_flat)
 
 
 def _parse(max_steps: int, body: bytes) -> _Asked:
@@ -145,6 +148,7 @@ async def _choose(models: Models, asked: _Asked) -> _Chosen:
     model, source = models.choose_forecaster(asked.model, asked.names, asked.options.step)
     items = model.task.count_items(sum(map(len, asked.series.values)))
     plan = await offload(items, model.task.plan, asked.names, asked.series, asked.options)
+    plan = replace(plan, is_flat=asked.is_flat)
     step = asked.options.step or model.task.step
     return _Chosen(model, source, plan, items, _timestamps(asked.start, step, asked.series, plan.horizon))
 

@@ -1,6 +1,6 @@
 """Types of requests and responses of the service's own routes, for validation and the OpenAPI document."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple, cast
 
 from pydantic import (
     BaseModel,
@@ -244,17 +244,40 @@ MAX_CHANNELS = 10_000
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Channel = Annotated[list[Number | None], Field(fail_fast=True)]
 Channels = Annotated[list[Channel], Field(fail_fast=True, max_length=MAX_CHANNELS)]
+
+
+def _layout(series: object) -> str:
+    """Tag of a series: by its first element, a list has one list for each channel, or the values of one channel."""
+    if isinstance(series, list) and series and not isinstance(series[0], list):
+        return "flat"
+    return "named" if isinstance(series, dict) else "positional"
+
+
 Series = Annotated[
     Annotated[dict[str, Channel], Field(max_length=MAX_CHANNELS), Tag("named")]
-    | Annotated[Channels, Tag("positional")],
-    Discriminator(lambda value: "named" if isinstance(value, dict) else "positional"),
+    | Annotated[Channels, Tag("positional")]
+    | Annotated[Channel, Tag("flat")],
+    Discriminator(_layout),
 ]
-"""Values of each channel, oldest first, null if missing; by name of the channel, or in the model's order."""
+"""Values of each channel, oldest first, null if missing; by name of the channel, or in the model's order, or of one."""
 
 
-def channels_of(series: dict[str, Channel] | list[Channel]) -> tuple[list[str] | None, list[Channel]]:
-    """Names of the channels of a series (None if they are identified by position), and their values."""
-    return (list(series), list(series.values())) if isinstance(series, dict) else (None, series)
+class SentSeries(NamedTuple):
+    """The channels of a series."""
+
+    names: list[str] | None
+    """None if they are identified by position."""
+    columns: list[Channel]
+    is_flat: bool
+    """Whether the only channel came as a list of its values."""
+
+    @classmethod
+    def of(cls, series: dict[str, Channel] | list[Channel] | Channel) -> "SentSeries":
+        """Read a validated series."""
+        if isinstance(series, dict):
+            return cls(list(series), list(series.values()), is_flat=False)
+        is_flat = _layout(series) == "flat"
+        return cls(None, cast(list[Channel], [series] if is_flat else series), is_flat)
 
 
 Levels = Annotated[list[Annotated[float, Field(gt=0, lt=1)]], Field(fail_fast=True)]
@@ -322,8 +345,8 @@ class SeriesCoverage(BaseModel):
 class ForecastResult(BaseModel):
     """The forecast of one request. Forecast and quantiles have the format of the series in the request."""
 
-    forecast: dict[str, list[float]] | list[list[float]]
-    quantiles: dict[str, dict[str, list[float]] | list[list[float]]]
+    forecast: dict[str, list[float]] | list[list[float]] | list[float]
+    quantiles: dict[str, dict[str, list[float]] | list[list[float]] | list[float]]
     quantiles_reliable: bool
     coverage: SeriesCoverage
     season: int | list[int] | dict[str, int | list[int]] | list[int | list[int]] | None = None

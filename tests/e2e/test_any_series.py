@@ -59,6 +59,13 @@ def medians(values: list[float], horizon: int, seasons: tuple[int, ...]) -> Any:
     return pytest.approx(quantiles_of(values, seasons)[MEDIAN, :horizon].tolist(), rel=1e-5)
 
 
+def test_a_list_of_values_is_one_series(client: httpx.Client) -> None:
+    answer, nested = (ask(client, series, horizon=3, quantiles=[0.1]) for series in (monthly(), [monthly()]))
+    assert [answer["forecast"]] == nested["forecast"]
+    assert [answer["quantiles"]["0.1"]] == nested["quantiles"]["0.1"]
+    assert [answer["season"]] == nested["season"] == [12]
+
+
 def test_series_of_any_names_and_lengths_are_forecast_alone(client: httpx.Client) -> None:
     series = {"sales": monthly(), "stock": SHORT, "one": [7.0]}
     answer = ask(client, series, frequency="1mo", quantiles=[0.1, 0.9])

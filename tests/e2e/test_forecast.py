@@ -204,7 +204,7 @@ def replaced(channel: int, step: int, value: object) -> Change:
         (lambda _: None, "series.positional", "array"),
         (lambda _: SECRET, "series.positional", "array"),
         (lambda _: 5, "series.positional", "array"),
-        (lambda series: series[0], "series.positional.0", "array"),
+        (lambda series: series[0], "series", "a list of values each, not 1 lists"),
         (lambda _: [], "series", "not 0"),
         (lambda _: {}, "series", "is missing"),
         (lambda series: series[1:], "series", "channels"),
