@@ -170,8 +170,11 @@ class ForecasterConfig(Section):
     """Steps per token."""
     head_dim: Count = 64
     """Residual kind only: rank of the map from tokens to steps."""
-    linear_share: Annotated[float, allowed(lambda value: 0.0 <= value <= 1.0, "in [0, 1]")] = 1.0
-    """Residual kind only: factor of the least-squares linear map; 0 repeats the last value."""
+    linear_share: (
+        Annotated[float, allowed(lambda value: 0.0 <= value <= 1.0, "in [0, 1], or 'best'")] | Literal["best"]
+    ) = 1.0
+    """Residual kind only: share of the least-squares linear map in the map that training starts from; the rest repeats
+    the last value. `best`: share and rest, the last value or the last season, are chosen on validation."""
     num_harmonics: Count = 8
     """Paper kind only: number of frequencies on either side of zero kept by Fourier extrapolation."""
 

@@ -5,6 +5,7 @@ order. A batch has groups of series with the same length, seasons and kind, whic
 within a group. Kinds:
 
 - components: a trend, mostly a season, and noise, added;
+- growth: a level that mostly goes one way, often a season;
 - state space: level, slope and season that each change a little at every step, as exponential smoothing assumes;
 - martingales: random walks and their like, whose last value is the best forecast;
 - counts: of Poisson variables, with and without a season, often mostly zero;
@@ -47,6 +48,10 @@ LENGTHS = ((1, 16, 0.06), (12, 64, 0.34), (65, 128, 0.24), (129, 256, 0.18), (25
 """Shortest and longest series of a batch, and the share of such batches."""
 
 
+SHORT = 64
+"""Steps of the longest series that counts as short: such series are often of years or quarters, which grow."""
+
+
 @dataclass(frozen=True)
 class Group:
     """Series of one group."""
@@ -67,6 +72,8 @@ class Draws:
         self.generator, self.past, self.steps = generator, past, past + HORIZON
         self.time = np.arange(self.steps) / past
         """Time of each step; the past ends at 1."""
+        self.pace = min(1.0, SHORT / past)
+        """Factor of a drift per step, so that longer series do not go farther than short ones."""
 
     def chance(self, probability: float) -> bool:
         """Whether something is so for the whole group."""
@@ -157,7 +164,7 @@ def _walk(draws: Draws) -> Doubles:
 
 def _drifting(draws: Draws) -> Doubles:
     """Random walk that mostly goes one way, as most yearly series do."""
-    return standardised((draws.white() + draws.normal()).cumsum(axis=1), draws.past)
+    return standardised((draws.white() + draws.pace * draws.normal()).cumsum(axis=1), draws.past)
 
 
 def _momentum(draws: Draws) -> Doubles:
@@ -230,7 +237,7 @@ def state_space(draws: Draws, seasons: tuple[int, ...]) -> Doubles:
     error = draws.white()
     slope_error = error if draws.chance(0.5) else draws.white()
     drive = slope_error * draws.log_uniform(1e-3, 0.2)
-    drive[:, :1] += draws.normal() * draws.log_uniform(0.05, 2)
+    drive[:, :1] += draws.pace * draws.normal() * draws.log_uniform(0.05, 2)
     slope = decaying_sums(drive, draws.uniform(0.8, 1) if draws.chance(0.7) else 1.0)
     if draws.chance(0.3):
         slope = np.zeros_like(slope)
@@ -288,14 +295,29 @@ def waves(draws: Draws, seasons: tuple[int, ...]) -> Doubles:
     return values + draws.noise() * draws.log_uniform(0.005, 0.5)
 
 
-KINDS: dict[str, tuple[Callable[[Draws, tuple[int, ...]], Doubles], float]] = {
-    "components": (components, 0.46),
-    "state space": (state_space, 0.16),
-    "martingales": (martingales, 0.17),
-    "counts": (counts, 0.09),
-    "waves": (waves, 0.12),
+def growth(draws: Draws, seasons: tuple[int, ...]) -> Doubles:
+    """Level that mostly goes one way, at a pace that changes slowly or not, with a season and little noise."""
+    pace = draws.pace * draws.normal() * draws.log_uniform(0.3, 3)
+    if draws.chance(0.5):
+        pace = pace + draws.pace * (draws.white() * draws.log_uniform(1e-3, 0.2)).cumsum(axis=1)
+    values = (pace + draws.autoregressive(draws.uniform(-0.3, 0.7))).cumsum(axis=1)
+    if draws.chance(0.5):
+        values = values + draws.white() * draws.uniform(0, 1)
+    if draws.chance(0.8):
+        for season in seasons:
+            values = values + seasonal(draws, season) * draws.log_uniform(0.3, 8)
+    return values
+
+
+KINDS: dict[str, tuple[Callable[[Draws, tuple[int, ...]], Doubles], float, float]] = {
+    "components": (components, 0.36, 0.46),
+    "state space": (state_space, 0.16, 0.14),
+    "growth": (growth, 0.32, 0.04),
+    "martingales": (martingales, 0.05, 0.15),
+    "counts": (counts, 0.06, 0.09),
+    "waves": (waves, 0.05, 0.12),
 }
-"""Kind -> how it is drawn, and its share of the groups."""
+"""Kind -> how it is drawn, its share of the groups of short series, and of the others."""
 WITHOUT_EVENTS = ("martingales", "counts")
 
 
@@ -346,8 +368,8 @@ def draw_group(generator: np.random.Generator, shortest: int, longest: int) -> G
     """Draw a group of series of one length between `shortest` and `longest`."""
     past = int(math.exp(generator.uniform(math.log(shortest), math.log(longest + 1))))
     seasons = choose_seasons(generator, past)
-    names = list(KINDS)
-    kind = names[generator.choice(len(names), p=[share for _, share in KINDS.values()])]
+    shares = [short if past <= SHORT else long for _, short, long in KINDS.values()]
+    kind = list(KINDS)[generator.choice(len(KINDS), p=shares)]
     draws = Draws(generator, past)
     values = KINDS[kind][0](draws, seasons)
     if kind not in WITHOUT_EVENTS:

@@ -63,8 +63,8 @@ class ResidualForecaster(nn.Module):
 
     y = last + W (x - last) + b + gate * scale * (V_2 V_1 encoder(patches(z))),  z = (x - last) / scale
 
-    W and b are the linear map, initialised with the least-squares solution (`set_linear`); the gate is initialised with
-    zero, so that training starts from the linear baseline. V_2 V_1 is the head, of low rank. Channels share all weights
+    W and b are the linear map, initialised with a baseline (`set_linear`); the gate is initialised with zero, so that
+    training starts from that baseline. V_2 V_1 is the head, of low rank. Channels share all weights
     except the gate. `last` is the last value of each channel, `scale` is from `instance_statistics`.
 
     Shape:      x (B, N, C), scaled by the training statistics; returns (B, O, C), O = prediction_length.
@@ -81,7 +81,6 @@ class ResidualForecaster(nn.Module):
         super().__init__()
         encoder = config.encoder
         self.patch_shape = (encoder.seq_len, config.patch_length)
-        self.linear_share = config.linear_share
         self.embedding = nn.Linear(config.patch_length, encoder.dim)
         self.position_embedding = nn.Parameter(torch.zeros(encoder.seq_len, encoder.dim))
         self.blocks = Blocks(encoder)
@@ -96,9 +95,9 @@ class ResidualForecaster(nn.Module):
 
     @torch.no_grad()
     def set_linear(self, weight: Tensor, bias: Tensor) -> None:
-        """Initialise the linear map, scaled by `linear_share`: weight (O, N), bias (O,)."""
-        self.linear.weight.copy_(self.linear_share * weight)
-        self.linear.bias.copy_(self.linear_share * bias)
+        """Initialise the linear map: weight (O, N), bias (O,)."""
+        self.linear.weight.copy_(weight)
+        self.linear.bias.copy_(bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Forecast (B, N, C) -> (B, O, C)."""

@@ -1,8 +1,9 @@
 """Forecasting of any series by one model, trained on generated series. Used by the commands through `model.tasks`."""
 
-import functools
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,8 +24,10 @@ from model.nn.any_series import AnySeriesForecaster
 from model.tasks.base import Finished, Measurement, TrainingTask
 from model.tasks.forecasting import quantiles_are_reliable
 from model.tasks.graphs import Arrays, ExportGraph, GraphFunction, module_functions
+from model.training.checkpoint import Progress, RunFolder, load_best
 from model.training.learner import TaskLearner, TrainingBatch
-from model.training.stages import Stage, gradient_stages
+from model.training.plot import Panel, plot_forecasts
+from model.training.stages import MODEL, Stage, gradient_stages
 
 BUCKETS = tuple(1 + FUTURE + steps // PATCH for steps in (64, 128, 256, CONTEXT))
 """Padded numbers of tokens."""
@@ -42,6 +45,8 @@ SHARES = "theta_shares"
 """Key of a fact of an export: shares of the Theta forecast."""
 SHARES_TRIED = np.linspace(0, 1, 11)
 BASELINES = ("Theta", "seasonal naive", "naive")
+DRAWN = 48
+"""Steps of the shortest series in the picture."""
 BAND = (LEVELS.index(0.1), LEVELS.index(0.9))
 
 
@@ -97,7 +102,7 @@ class GeneratedData:
     test: tuple[SeriesBatch, ...]
 
 
-@functools.cache
+@cache
 def levels_and_weights(device: torch.device) -> tuple[Tensor, Tensor]:
     """Levels (LEVELS, 1), and the weight of each step in the loss (HORIZON,), with mean 1: near steps count most.
 
@@ -226,7 +231,33 @@ class AnySeriesTask(TrainingTask[AnySeriesRun, Path, GeneratedData]):
         return (f"generated series; {len(data.validation) * BATCH} of them for validation",)
 
     def stages(self, data: GeneratedData) -> Sequence[Stage]:
-        return gradient_stages(AnySeriesLearner(self, data), self.config.training, is_fitted_on_all=False)
+        stages = gradient_stages(AnySeriesLearner(self, data), self.config.training, is_fitted_on_all=False)
+        return [*stages, Stage("picture", partial(self._draw, data), (MODEL,))]
+
+    def _draw(self, data: GeneratedData, folder: RunFolder, progress: Progress) -> None:
+        """Plot one generated validation series of each kind, without a season and with one, and its forecast."""
+        del progress
+        model = self.build().to(folder.device)
+        load_best(model, folder.path)
+        (function,) = module_functions(self.graphs(model.eval()), folder.device)
+        panels = list[Panel]()
+        for kind, is_seasonal in itertools.product(KINDS, (False, True)):
+            fitting = (
+                (batch, place)
+                for batch in data.validation
+                for place, group in enumerate(batch.groups)
+                if (group.kind, max(group.seasons) > 1) == (kind, is_seasonal) and group.past.shape[1] >= DRAWN
+            )
+            if (found := next(fitting, None)) is None:
+                continue
+            batch, place = found
+            quantiles = function(batch.inputs(buckets=BUCKETS))[place * GROUP : (place + 1) * GROUP]
+            restored = batch.prepared[place].restore(quantiles.astype(np.float64), 0.0)[0]
+            group = batch.groups[place]
+            season = f", season of {' and '.join(map(str, group.seasons))}" if is_seasonal else ""
+            ends = restored[[BAND[0], MEDIAN, BAND[1]]]
+            panels.append(Panel(f"{kind}{season}", group.past[0, -2 * HORIZON :], group.future[0], ends))
+        plot_forecasts(panels, folder.path / "generated.png")
 
     def build(self) -> nn.Module:
         return AnySeriesForecaster(self.config.model)

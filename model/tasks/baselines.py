@@ -34,6 +34,19 @@ class LinearMap:
     bias: Doubles
     """(prediction,)."""
 
+    @classmethod
+    def repeating(cls, season: int, context: int, prediction: int) -> "LinearMap":
+        """The map that repeats the last season, or with 1 the last value. `season` is at most `context`."""
+        weight = np.zeros((context, prediction))
+        if season > 1:
+            weight[context - season + np.arange(prediction) % season, np.arange(prediction)] = 1
+        return cls(weight, np.zeros(prediction))
+
+    def mixed(self, other: "LinearMap", share: float) -> "LinearMap":
+        """The map whose forecast is this one's by `share` and otherwise that of another map."""
+        rest = 1 - share
+        return LinearMap(share * self.weight + rest * other.weight, share * self.bias + rest * other.bias)
+
     def forecast(self, context: Floats) -> Floats:
         """Forecast (B, context, C) -> (B, prediction, C)."""
         series = context.astype(np.float64)

@@ -25,6 +25,7 @@ from model.tasks.base import Finished, Measurement, TrainingTask
 from model.tasks.baselines import EXACT, LinearMap, season_of, seasonal_error, seasonal_naive, solve_linear_map
 from model.tasks.graphs import Arrays, ExportGraph, GraphFunction, golden_windows, module_functions
 from model.tasks.link import IDENTITY
+from model.tasks.zero_shot import origins, zero_shot
 from model.training.learner import TaskLearner, TrainingBatch
 from model.training.stages import Stage, gradient_stages
 
@@ -58,6 +59,21 @@ PUBLISHED: dict[SeriesName, dict[int, tuple[float, float]]] = {
 """MSE of S3Attention and FEDformer by horizon (Wang et al. 2024, arXiv:2408.08567, Table 2, whose ETTh2 is ETTm2)."""
 
 
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Shares of the linear map that are compared."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """A mixture of the least-squares map and a naive baseline."""
+
+    map: LinearMap
+    share: float
+    """Of the least-squares map."""
+    rest: str
+    """Name of the naive baseline."""
+
+
 @dataclass(frozen=True)
 class ForecastData:
     """A series and what follows from it."""
@@ -68,6 +84,9 @@ class ForecastData:
     horizon: int
     """O: steps that it forecasts."""
     linear: LinearMap
+    """Least squares."""
+    start: "Start"
+    """What the linear map of the model starts from."""
     step_mse: Doubles
     """(O,): MSE of the linear map per step, at least EXACT**2, on the first half of validation."""
     season: int
@@ -136,8 +155,25 @@ class ForecastingTask(TrainingTask[ForecastingRun, OwnSeries | Path, ForecastDat
         season, trained = season_of(series.frequency), series.values[:start]
         season = season if season + horizon <= len(trained) else 1
         linear = solve_linear_map(windows, context)
-        data = ForecastData(series, context, horizon, linear, np.ones(horizon), season, seasonal_error(trained, season))
-        return replace(data, step_mse=data.mse_by_step(_linear_function(linear), series.validation_half(0)))
+        error, start_map = seasonal_error(trained, season), Start(linear, 1.0, "")
+        data = ForecastData(series, context, horizon, linear, start_map, np.ones(horizon), season, error)
+        step_mse = data.mse_by_step(_linear_function(linear), series.validation_half(0))
+        return replace(data, start=self._start(data), step_mse=step_mse)
+
+    def _start(self, data: ForecastData) -> Start:
+        """The map that training starts from: the given share of the linear map, or the best one on validation.
+
+        The best one has the smallest squared error on the first half of validation, among SHARES and both baselines.
+        """
+        share = self.config.model.linear_share
+        naive = {name: season for name, season in data.naive.items() if season <= data.context}
+        maps = {name: LinearMap.repeating(season, data.context, data.horizon) for name, season in naive.items()}
+        if share != "best":
+            name = next(iter(maps))
+            return Start(data.linear.mixed(maps[name], share), share, name)
+        starts = [Start(data.linear.mixed(maps[name], share), share, name) for share in SHARES for name in maps]
+        half = data.series.validation_half(0)
+        return min(starts, key=lambda start: float(data.mse_by_step(_linear_function(start.map), half).mean()))
 
     def with_facts_of(self, data: ForecastData) -> Self:
         series = data.series
@@ -154,7 +190,12 @@ class ForecastingTask(TrainingTask[ForecastingRun, OwnSeries | Path, ForecastDat
             f"{len(series.values)} rows of {len(series.channels)} channels, step {series.frequency}; training to row "
             f"{ends[0]}, validation to {ends[1]}, test to {ends[2]}; {data.context} steps in, {data.horizon} out"
         )
-        return ("; ".join((*series.notes, summary)),)
+        lines = ("; ".join((*series.notes, summary)),)
+        if self.config.model.linear_share != "best":
+            return lines
+        start = data.start
+        rest = f", and {1 - start.share:.0%} of {start.rest}" if start.share < 1 else ""
+        return (*lines, f"start: {start.share:.0%} of the linear map{rest}, the best on the first half of validation")
 
     def stages(self, data: ForecastData) -> Sequence[Stage]:
         return gradient_stages(self.learner(data), self.config.training, is_fitted_on_all=False)
@@ -285,8 +326,8 @@ class WindowLearner(TaskLearner):
     def initialise(self, model: nn.Module, device: torch.device) -> None:
         del device
         if isinstance(model, ResidualForecaster):
-            linear = self.data.linear
-            model.set_linear(torch.from_numpy(linear.weight.T), torch.from_numpy(linear.bias))
+            start = self.data.start.map
+            model.set_linear(torch.from_numpy(start.weight.T), torch.from_numpy(start.bias))
 
     @cached_property
     def windows(self) -> Floats:
@@ -341,19 +382,36 @@ class WindowLearner(TaskLearner):
         for name, season in data.naive.items():
             rows = np.arange(start, end)[:, None] - season * (steps // season + 1)
             forecasts[name] = data.series.values[rows]
-        means = {
-            name: (
-                *IDENTITY.report(forecast, truth).values(),
-                float((np.abs(truth - forecast, dtype=np.float64) / data.seasonal_error).mean()),
-            )
-            for name, forecast in forecasts.items()
+        title = "Errors on the second half of validation, which selected no epoch:"
+        lines = self._table(title, {name: truth - forecast for name, forecast in forecasts.items()})
+        mse = {
+            name: float(np.square(truth - forecast, dtype=np.float64).mean()) for name, forecast in forecasts.items()
         }
-        width = max(map(len, means))
-        lines = ["Errors on the second half of validation, which selected no epoch:"]
-        lines.append(f"{'':<{width}}" + "".join(f"  {metric.upper():>8}" for metric in METRICS))
-        lines += [f"{name:<{width}}" + "".join(f"  {value:>8.4f}" for value in row) for name, row in means.items()]
-        mse = {name: float(row[0]) for name, row in means.items()}
-        return "\n".join((*lines, *_warnings(mse.pop("model"), mse, "the second half of validation")))
+        warnings = _warnings(mse.pop("model"), mse, "the second half of validation")
+        return "\n".join((*lines, *warnings, *self._without_training(function)))
+
+    def _without_training(self, function: GraphFunction) -> list[str]:
+        """Errors of the model and of the forecaster of any series on some windows of the second half of validation."""
+        data, values = self.data, self.data.series.values
+        first_rows = origins(data.series.validation_half(1), data.horizon, values.shape[1])
+        if not first_rows.size or (found := zero_shot(data.series, first_rows, data.horizon)) is None:
+            return []
+        contexts, truth = (
+            np.stack([values[row + start : row + end] for row in first_rows.tolist()])
+            for start, end in ((-data.context, 0), (0, data.horizon))
+        )
+        errors = {"model": truth - function({"series": contexts}), "any-series": truth - found}
+        title = f"On {len(first_rows)} windows of that half, with a forecaster that was not trained on the series:"
+        lines = self._table(title, errors)
+        mse = {name: float(np.square(error, dtype=np.float64).mean()) for name, error in errors.items()}
+        return [*lines, *_warnings(mse.pop("model"), mse, "these windows")]
+
+    def _table(self, title: str, errors: dict[str, Floats]) -> list[str]:
+        """Table of METRICS, means over errors (B, O, C) of each forecaster."""
+        width = max(map(len, errors))
+        rows = {name: self.data.metrics(error).mean(axis=(0, 1)) for name, error in errors.items()}
+        head = f"{'':<{width}}" + "".join(f"  {metric.upper():>8}" for metric in METRICS)
+        return [title, head, *(f"{name:<{width}}" + "".join(f"  {v:>8.4f}" for v in row) for name, row in rows.items())]
 
 
 def calibrated(function: GraphFunction, data: ForecastData) -> tuple[Calibration, CalibrationSource]:

@@ -1,11 +1,14 @@
 """Plots of a run. Used by `model.training.stages` and `model.export`."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
 
+from artifact.arrays import Doubles
 from artifact.tasks.classification import ReliabilityBin
 
 matplotlib.use("Agg")
@@ -13,6 +16,19 @@ from matplotlib import pyplot  # after the choice of the backend
 from matplotlib.figure import Figure
 
 from model.errors import writing
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A series and its forecast."""
+
+    title: str
+    past: Doubles
+    """(n,)."""
+    future: Doubles
+    """(horizon,)."""
+    quantiles: Doubles
+    """10 %, 50 % and 90 %, (3, horizon)."""
 
 
 def plot_history(history: Sequence[dict[str, Any]], metric: str, folder: Path) -> None:
@@ -43,6 +59,22 @@ def plot_reliability(bins: Sequence[ReliabilityBin], path: Path) -> None:
     left.legend()
     right.bar(scores, [part.examples for part in bins], width=0.04, color="C1")
     right.set(xlabel="score of the answer", ylabel="test documents", xlim=(0, 1))
+    _save(figure, path)
+
+
+def plot_forecasts(panels: Sequence[Panel], path: Path) -> None:
+    """Plot forecasts of series, with their 80 % bands, to a PNG."""
+    columns = 3
+    figure, grid = pyplot.subplots(
+        -(-len(panels) // columns), columns, figsize=(12, 2.4 * -(-len(panels) // columns)), layout="constrained"
+    )
+    for axes, panel in zip(grid.flat, panels, strict=False):
+        steps, (low, median, high) = np.arange(len(panel.future)), panel.quantiles
+        axes.plot(np.arange(-len(panel.past), 0), panel.past, color="black", linewidth=0.8)
+        axes.plot(steps, panel.future, color="black", linewidth=0.8, alpha=0.4)
+        axes.plot(steps, median, color="C0")
+        axes.fill_between(steps, low, high, color="C0", alpha=0.25, linewidth=0)
+        axes.set_title(panel.title, fontsize=9)
     _save(figure, path)
 
 

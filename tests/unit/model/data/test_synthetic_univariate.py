@@ -45,7 +45,8 @@ def test_series_have_a_past_of_a_length_of_their_batch_and_a_known_future() -> N
 
 
 def test_shares_add_up() -> None:
-    for shares in (SEASONS.values(), [share for *_, share in LENGTHS], [share for _, share in KINDS.values()]):
+    of_kinds = zip(*(shares for _, *shares in KINDS.values()), strict=True)
+    for shares in (SEASONS.values(), [share for *_, share in LENGTHS], *of_kinds):
         assert sum(shares) == pytest.approx(1)
 
 
@@ -63,7 +64,7 @@ def test_all_kinds_lengths_and_many_seasons_occur() -> None:
 def test_last_value_of_a_martingale_is_its_best_forecast() -> None:
     """A share of the distance from the last value to the mean of the past does not lower the squared error."""
     generator, errors = np.random.default_rng(0), []
-    make, _ = KINDS["martingales"]
+    make, *_ = KINDS["martingales"]
     for _ in range(300):
         draws = Draws(generator, 60)
         values = make(draws, (1,))

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from model.tasks.baselines import EXACT, errors, season_of, seasonal_error, seasonal_naive, solve_linear_map
+from model.tasks.baselines import EXACT, LinearMap, errors, season_of, seasonal_error, seasonal_naive, solve_linear_map
 
 
 @pytest.fixture
@@ -97,3 +97,17 @@ def test_scale_of_mase_of_a_channel_that_repeats_exactly_is_that_of_its_last_val
 
 def test_scale_of_mase_of_a_constant_channel_is_not_zero() -> None:
     assert seasonal_error(np.zeros((31, 1), np.float32), 3).tolist() == [EXACT]
+
+
+@pytest.mark.parametrize("season", [1, 4])
+def test_map_of_a_naive_baseline_repeats_the_last_season(season: int) -> None:
+    values = np.random.default_rng(0).standard_normal((12, 2)).astype(np.float32)
+    found = LinearMap.repeating(season, 12, 10).forecast(values[None])
+    assert found == pytest.approx(seasonal_naive(values, np.array([12]), 10, season), abs=1e-6)
+
+
+def test_mixed_map_gives_the_mixed_forecast(windows: np.ndarray) -> None:
+    linear, naive = solve_linear_map(windows, 6), LinearMap.repeating(3, 6, 3)
+    context = windows[:, :, :6].transpose(0, 2, 1)
+    expected = 0.25 * linear.forecast(context) + 0.75 * naive.forecast(context)
+    assert linear.mixed(naive, 0.25).forecast(context) == pytest.approx(expected, abs=1e-5)

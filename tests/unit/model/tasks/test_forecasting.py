@@ -1,4 +1,5 @@
 import dataclasses
+import functools
 import json
 import math
 import re
@@ -19,6 +20,7 @@ from artifact.exports import read_manifest
 from artifact.manifest import Format, Result
 from artifact.series import Layout
 from artifact.tasks.forecasting import ForecasterManifest
+from artifact.univariate.features import MEDIAN
 from model.config.recipes import find_recipe, load_recipe
 from model.config.run import ForecastingRun
 from model.data.own import DataFiles
@@ -26,12 +28,14 @@ from model.data.series import ScaledSeries
 from model.errors import UserError
 from model.nn.forecaster import PaperForecaster, ResidualForecaster
 from model.runs.load import load_trained
+from model.tasks import zero_shot
 from model.tasks.baselines import LinearMap, solve_linear_map
 from model.tasks.forecasting import (
     BAND,
     LEVELS,
     ForecastData,
     ForecastingTask,
+    Start,
     WindowLearner,
     calibrated,
     quantiles_are_reliable,
@@ -39,12 +43,19 @@ from model.tasks.forecasting import (
 from model.tasks.graphs import GraphFunction, module_functions
 from model.training import checkpoint
 from tests.support.commands import call, export, train
+from tests.support.models import quantiles_of
+from tests.support.naive import write_any_series
 
 CONTEXT, HORIZON = 48, 24
 ROWS, TRAIN, MIDDLE, VALIDATION = 600, 360, 420, 480
 """Rows of synthetic-series, and the ends of training, of the first and of the second half of validation."""
 
 Values = NDArray[np.float64]
+
+
+@pytest.fixture(autouse=True)
+def _without_any_series(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(zero_shot, "EXPORT", tmp_path / "none")
 
 
 def forecasting(*overrides: str) -> ForecastingTask:
@@ -76,7 +87,12 @@ def with_values(values: Values, boundaries: tuple[int, int, int]) -> ForecastDat
     nothing = np.zeros(values.shape[1])
     series = ScaledSeries(values.astype(np.float32), channels, nothing, nothing + 1, boundaries)
     linear = LinearMap(np.zeros((CONTEXT, HORIZON)), np.zeros(HORIZON))
-    return ForecastData(series, CONTEXT, HORIZON, linear, np.ones(HORIZON), 1, nothing + 1)
+    start = Start(linear, 1.0, "repeat-last")
+    return ForecastData(series, CONTEXT, HORIZON, linear, start, np.ones(HORIZON), 1, nothing + 1)
+
+
+def _forecast_of(linear: LinearMap, inputs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
+    return linear.forecast(inputs["series"])
 
 
 def initial(learner: WindowLearner) -> torch.nn.Module:
@@ -453,6 +469,44 @@ def test_comparison_has_the_errors_on_the_second_half_of_validation(learner: Win
         f"MSE {found['model'][0]:.4f}, {name} {found[name][0]:.4f}"
         for name in ahead
     ]
+
+
+def test_comparison_has_the_forecaster_of_any_series(
+    learner: WindowLearner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    write_any_series(tmp_path, "any")
+    monkeypatch.setattr(zero_shot, "EXPORT", tmp_path / "any")
+    monkeypatch.setattr(zero_shot, "MOST_SERIES", 6)
+    data, values = learner.data, learner.data.series.values
+    count = 6 // values.shape[1]
+    rows = np.linspace(MIDDLE, VALIDATION - HORIZON, count).astype(int)
+    lines = learner.compare(shifted(initial(learner)), torch.device("cpu")).splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith(f"On {count} windows"))
+    found = {line.split()[0]: [*map(float, line.split()[1:])] for line in lines[start + 2 : start + 4]}
+    errors: dict[str, list[NDArray[np.float32]]] = {"model": [], "any-series": []}
+    for row in rows.tolist():
+        truth = values[row : row + HORIZON]
+        errors["model"].append(truth - data.linear.forecast(values[None, row - CONTEXT : row])[0] - 0.5)
+        forecast = [quantiles_of(past.tolist(), (24, 168))[MEDIAN, :HORIZON] for past in values[:row].T]
+        errors["any-series"].append(truth - np.transpose(forecast))
+    for name, found_errors in errors.items():
+        assert found[name] == pytest.approx(data.metrics(np.stack(found_errors)).mean(axis=(0, 1)), abs=1e-3)
+
+
+def test_the_best_share_of_the_linear_map_is_the_start() -> None:
+    learner = learner_of('model.linear_share="best"')
+    data, half = learner.data, learner.data.series.validation_half(0)
+    truth = data.series.values[slice(*half), None]
+    linear = data.by_target(functools.partial(_forecast_of, data.linear), *half)
+    errors = {}
+    for name, season in data.naive.items():
+        repeating = LinearMap.repeating(season, CONTEXT, HORIZON)
+        naive = data.by_target(functools.partial(_forecast_of, repeating), *half)
+        for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+            errors[name, share] = float(np.square(share * linear + (1 - share) * naive - truth).mean())
+    start = data.start
+    assert errors[start.rest, start.share] == pytest.approx(min(errors.values()), rel=1e-4)
+    assert any("of the linear map" in line for line in learner.task.describe(data))
 
 
 def test_horizons_longer_than_the_test_split_are_not_measured() -> None:
