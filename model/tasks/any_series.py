@@ -39,6 +39,8 @@ BATCH = 64
 """Series of a batch of validation and of test."""
 FARTHEST = 12.0
 """Limit of the targets, in units of the model."""
+AHEAD, AT_LEAST_AHEAD = 2, 8
+"""Steps ahead that count in the loss: so many for each step of the past, and some more."""
 HALF_WEIGHT = 8
 """Step whose weight in the loss is half that of the first."""
 SHARES = "theta_shares"
@@ -79,6 +81,12 @@ class SeriesBatch:
         found = [prepared.targets(group.future) for group, prepared in zip(self.groups, self.prepared, strict=True)]
         targets: Floats = np.clip(np.concatenate(found), -FARTHEST, FARTHEST).astype(np.float32)
         return targets
+
+    def learned(self) -> Floats:
+        """Targets that count in the loss (B, HORIZON): NaN for exact lines and for steps too far ahead of the past."""
+        past = np.repeat([group.past.shape[1] for group in self.groups], GROUP)
+        is_far = np.arange(HORIZON) >= AT_LEAST_AHEAD + AHEAD * past[:, None]
+        return np.where(is_far, np.float32(np.nan), self.targets())
 
     def theta(self) -> Doubles:
         """Theta forecasts in units of the model, (B, HORIZON)."""
@@ -321,7 +329,7 @@ class GeneratedBatches(Dataset[TrainingBatch]):
 
     def __getitem__(self, place: int) -> TrainingBatch:
         batch = SeriesBatch.of(draw_groups((TRAINING, self.seed), self.first + place, self.size))
-        arrays = (*batch.inputs(buckets=BUCKETS).values(), batch.targets())
+        arrays = (*batch.inputs(buckets=BUCKETS).values(), batch.learned())
         return tuple(torch.from_numpy(array) for array in arrays)
 
 
@@ -366,7 +374,7 @@ class AnySeriesLearner(TaskLearner):
 
     def _loss(self, function: GraphFunction, batch: SeriesBatch) -> float:
         found = torch.from_numpy(function(batch.inputs()))
-        return float(pinball(found, torch.from_numpy(batch.targets())))
+        return float(pinball(found, torch.from_numpy(batch.learned())))
 
     def compare(self, model: nn.Module, device: torch.device) -> str:
         """Mean absolute errors on validation, with those of simple forecasts, of all kinds of series and of each."""

@@ -185,6 +185,15 @@ def test_other_processes_generate_the_same_batches() -> None:
             assert torch.equal(one.nan_to_num(), other.nan_to_num())
 
 
+def test_steps_far_ahead_of_a_short_past_do_not_count() -> None:
+    batch = SeriesBatch.of(draw_groups((5,), 0, 64))
+    targets, learned = batch.targets(), batch.learned()
+    for row, steps in enumerate(np.repeat([group.past.shape[1] for group in batch.groups], 8)):
+        counted = min(HORIZON, 8 + 2 * steps)
+        assert np.array_equal(learned[row, :counted], targets[row, :counted], equal_nan=True)
+        assert np.isnan(learned[row, counted:]).all()
+
+
 def test_batches_have_few_shapes() -> None:
     learner = AnySeriesLearner(task := _task("training.examples_per_epoch=640"), task.load(Path()))
     assert {tokens.shape[1] for tokens, *_ in learner.batches(0)} <= {*BUCKETS}
