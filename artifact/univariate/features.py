@@ -33,6 +33,8 @@ EXACT = 64 * float(np.finfo(np.float64).eps)
 """Distance of all values from a line with a season, relative to the largest value, that is rounding."""
 MIN_LINE = 5
 """Minimum number of observations of a line that goes on exactly; a constant needs one."""
+SPARSE = 0.1
+"""Share of zeros from which counts are sparse."""
 TINY = np.finfo(np.float64).tiny
 
 
@@ -59,6 +61,8 @@ class Prepared:
     """(B, HORIZON): seasonal factor of the future steps."""
     term: Doubles
     """(B, HORIZON): seasonal term of the future steps, and what was subtracted from the values."""
+    is_sparse: NDArray[np.bool_]
+    """(B,): whether the series has whole numbers, none negative and many zero."""
     exponent: NDArray[np.int32]
     """(B,): all else is in units of 2 ** exponent."""
 
@@ -67,17 +71,25 @@ class Prepared:
         value = (np.ldexp(future, -self.exponent[:, None]) - self.term) / self.factor
         return (value - self.origin) / np.where(self.scale > 0, self.scale, np.nan)[:, None]
 
+    def mixed(self, quantiles: Doubles, theta_share: float) -> Doubles:
+        """Quantiles (B, levels, HORIZON) in increasing order, moved so that the medians are mixed with Theta forecasts.
+
+        Those of sparse series are not moved: a forecast between two counts would leave the band.
+        """
+        ordered = np.sort(quantiles, axis=1)
+        shares = np.where(self.is_sparse, 0.0, theta_share)[:, None]
+        shift: Doubles = shares * (self.theta - ordered[:, MEDIAN])
+        return ordered + shift[:, None]
+
     def restore(self, quantiles: Doubles, theta_share: float) -> Doubles:
         """Quantiles in the units of the series, in increasing order.
 
         Args:
             quantiles: (B, levels, HORIZON) in units of the model.
-            theta_share: share of the Theta forecast in the medians; all quantiles move with them.
+            theta_share: share of the Theta forecast in the medians.
 
         """
-        ordered = np.sort(quantiles, axis=1)
-        shift = theta_share * (self.theta - ordered[:, MEDIAN])
-        level = self.origin[:, None] + self.scale[:, None, None] * (ordered + shift[:, None])
+        level = self.origin[:, None] + self.scale[:, None, None] * self.mixed(quantiles, theta_share)
         value = level * self.factor[:, None] + self.term[:, None]
         return np.ldexp(value, self.exponent[:, None, None])
 
@@ -89,7 +101,8 @@ def prepare(values: Doubles, seasons: Sequence[int]) -> Prepared:
     no seasonal component.
     """
     n = values.shape[1]
-    is_whole = (values == np.rint(values)).mean(axis=1)
+    is_whole = values == np.rint(values)
+    is_count = (is_whole | np.isnan(values)).all(axis=1)
     values, first = _in_units(values)  # so that nothing overflows
     known = ~np.isnan(values)
     known &= ~find_outliers(interpolate(values, known))
@@ -117,16 +130,16 @@ def prepare(values: Doubles, seasons: Sequence[int]) -> Prepared:
             filled.min(axis=1) >= 0,
             (filled == 0).mean(axis=1),
             known.mean(axis=1),
-            is_whole,
+            is_whole.mean(axis=1),
             line.alpha,
             np.arcsinh((line.line[:, -1] - line.line[:, n - 1]) / unit[:, 0]),
             np.log(np.abs(filled[:, -1]) / unit[:, 0] + 1e-3) / 4,
         ),
     )
     tokens = _tokens(np.where(known, z, 0.0), known, component, forecast, statistics, seasons)
-    return Prepared(
-        tokens, origin, scale, forecast, seasonal.factor[:, n:], seasonal.term[:, n:] + last, first + second
-    )
+    is_sparse = is_count & (filled.min(axis=1) >= 0) & ((filled == 0).mean(axis=1) > SPARSE)
+    term = seasonal.term[:, n:] + last
+    return Prepared(tokens, origin, scale, forecast, seasonal.factor[:, n:], term, is_sparse, first + second)
 
 
 def _in_units(values: Doubles) -> tuple[Doubles, NDArray[np.int32]]:

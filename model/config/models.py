@@ -4,9 +4,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from artifact.tasks.any_series import SEASON_CLASSES
 from artifact.univariate.features import CONTEXT, FUTURE, PATCH
 from model.config.encoder import EncoderConfig
-from model.config.schema import Count, Dropout, Positive, Section, TableSize, allowed
+from model.config.schema import Count, Dropout, Positive, Section, Share, TableSize, allowed
 
 SHORTEST_BUCKET = 256
 
@@ -206,9 +207,14 @@ class AnySeriesConfig(Section):
     """Encoder over the patches of the future and of the past."""
     statistics_dim: Count = 64
     """Hidden width of the MLP that reads the statistics of a series."""
+    theta_shares: Annotated[tuple[Share, ...], Field(strict=False)] = (0.25, 0.25, 0.25, 0.1)
+    """Share of the Theta forecast in the medians, for each class of season (artifact.tasks.any_series). Chosen with
+    `benchmarks.models.any_series.validation`."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if len(self.theta_shares) != (classes := len(SEASON_CLASSES) + 1):
+            raise ValueError(f"theta_shares must be {classes} numbers, not {len(self.theta_shares)}")
         if self.encoder.seq_len != (tokens := FUTURE + CONTEXT // PATCH):
             raise ValueError(f"encoder.seq_len must be {tokens}, not {self.encoder.seq_len}")
         if not self.encoder.is_length_aware:

@@ -54,6 +54,7 @@ Count = Annotated[int, allowed(lambda value: value >= 1, "at least 1")]
 CountOrZero = Annotated[int, allowed(lambda value: value >= 0, "at least 0")]
 Positive = Annotated[float, allowed(lambda value: 0.0 < value < math.inf, "positive and finite")]
 NotNegative = Annotated[float, allowed(lambda value: 0.0 <= value < math.inf, "finite and at least 0")]
+Share = Annotated[float, allowed(lambda value: 0.0 <= value <= 1.0, "in [0, 1]")]
 Fraction = Annotated[float, allowed(lambda value: 0.0 < value < 1.0, "in (0, 1)")]
 Dropout = Annotated[float, allowed(lambda value: 0.0 <= value < 1.0, "in [0, 1)")]
 TableSize = Annotated[

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from artifact.arrays import Doubles, Floats
 from artifact.manifest import ExportManifest, Result
-from artifact.tasks.any_series import SEASON_CLASSES, AnySeriesManifest, season_class
+from artifact.tasks.any_series import season_class
 from artifact.univariate.features import CONTEXT, FUTURE, HORIZON, LEVELS, MEDIAN, PATCH, WIDTH, Prepared, prepare
 from model.config.run import AnySeriesRun
 from model.data.own import DataFiles
@@ -43,9 +43,6 @@ AHEAD, AT_LEAST_AHEAD = 2, 8
 """Steps ahead that count in the loss: so many for each step of the past, and some more."""
 HALF_WEIGHT = 8
 """Step whose weight in the loss is half that of the first."""
-SHARES = "theta_shares"
-"""Key of a fact of an export: shares of the Theta forecast."""
-SHARES_TRIED = np.linspace(0, 1, 11)
 BASELINES = ("Theta", "seasonal naive", "naive")
 DRAWN = 48
 """Steps of the shortest series in the picture."""
@@ -137,63 +134,46 @@ class Evaluated:
     """Forecasts of a batch and the truth, in units of the model. Exact lines are left out."""
 
     quantiles: Doubles
-    """(B, LEVELS, HORIZON), in order."""
+    """(B, LEVELS, HORIZON), in order, mixed with Theta forecasts."""
     truth: Doubles
     """(B, HORIZON), as all below."""
     theta: Doubles
     seasonal_naive: Doubles
     kinds: tuple[str, ...]
     """(B,)."""
-    season_classes: tuple[int, ...]
-    """(B,)."""
-
-    def mixed(self, shares: Doubles) -> Doubles:
-        """Quantiles moved to the Theta forecast by a share (B,)."""
-        shift = shares[:, None] * (self.theta - self.quantiles[:, MEDIAN])
-        return self.quantiles + shift[:, None]
 
 
-def evaluate(function: GraphFunction, batches: Iterable[SeriesBatch]) -> list[Evaluated]:
-    """Forecast generated series."""
+def evaluate(function: GraphFunction, batches: Iterable[SeriesBatch], theta_shares: Sequence[float]) -> list[Evaluated]:
+    """Forecast generated series; `theta_shares` are those of the Theta forecast for each class of season."""
     found = []
     for batch in batches:
         truth = batch.targets().astype(np.float64)
         kept = np.flatnonzero(~np.isnan(truth).any(axis=1))
-        quantiles = np.sort(function(batch.inputs(buckets=BUCKETS)).astype(np.float64), axis=1)
-        chosen = [batch.groups[row // GROUP] for row in kept]
+        quantiles = function(batch.inputs(buckets=BUCKETS)).astype(np.float64)
+        mixed = [
+            prepared.mixed(part, theta_shares[season_class(group.seasons)])
+            for group, prepared, part in zip(
+                batch.groups, batch.prepared, np.split(quantiles, len(batch.groups)), strict=True
+            )
+        ]
         found.append(
             Evaluated(
-                quantiles[kept],
+                np.concatenate(mixed)[kept],
                 truth[kept],
                 batch.theta()[kept],
                 batch.seasonal_naive()[kept],
-                tuple(group.kind for group in chosen),
-                tuple(season_class(group.seasons) for group in chosen),
+                tuple(batch.groups[row // GROUP].kind for row in kept),
             )
         )
     return found
 
 
-def choose_shares(evaluated: Sequence[Evaluated]) -> tuple[float, ...]:
-    """Share of the Theta forecast with the smallest quantile loss, for each class of season."""
-    losses = np.zeros((len(SEASON_CLASSES) + 1, len(SHARES_TRIED)))
-    for part in evaluated:
-        for season in set(part.season_classes):
-            rows = np.array(part.season_classes) == season
-            for place, share in enumerate(SHARES_TRIED):
-                mixed, truth = part.mixed(np.full(len(rows), share))[rows], part.truth[rows]
-                loss = pinball(torch.from_numpy(mixed), torch.from_numpy(truth))
-                losses[season, place] += len(truth) * float(loss)
-    return tuple(float(SHARES_TRIED[place]) for place in losses.argmin(axis=1))
-
-
-def errors(evaluated: Sequence[Evaluated], shares: Sequence[float]) -> dict[str, dict[str, float]]:
+def errors(evaluated: Sequence[Evaluated]) -> dict[str, dict[str, float]]:
     """Of all series and of each kind: their number, mean absolute errors and coverage of the 80 % band."""
     rows = list[tuple[float, ...]]()
     for part in evaluated:
-        mixed = part.mixed(np.array(shares)[list(part.season_classes)])
-        low, high = (mixed[:, place] for place in BAND)
-        forecasts = (mixed[:, MEDIAN], part.theta, part.seasonal_naive, 0 * part.theta)
+        low, high = (part.quantiles[:, place] for place in BAND)
+        forecasts = (part.quantiles[:, MEDIAN], part.theta, part.seasonal_naive, 0 * part.theta)
         columns = [np.abs(part.truth - forecast).mean(axis=1) for forecast in forecasts]
         columns.append(((low <= part.truth) & (part.truth <= high)).mean(axis=1))
         rows += zip(*columns, strict=True)
@@ -274,14 +254,13 @@ class AnySeriesTask(TrainingTask[AnySeriesRun, Path, GeneratedData]):
         return (ExportGraph("model", model, golden_series(), ("quantiles",), BUCKETS),)
 
     def finish(self, model: nn.Module, final: nn.Module | None, data: GeneratedData) -> Finished:
-        """Leave the model as it is: the shares of the Theta forecast are those of its export (`measure`)."""
+        """Leave the model as it is."""
         del data
         return self.finished(model, final)
 
     def measure(self, functions: Sequence[GraphFunction], data: GeneratedData) -> Measurement:
         """Errors of the median and coverage of the 80 % band on generated test series, of all kinds and of each."""
-        shares = self.facts.get(SHARES) or choose_shares(evaluate(functions[0], data.validation))
-        found = errors(evaluate(functions[0], data.test), shares)
+        found = errors(evaluate(functions[0], data.test, self.config.model.theta_shares))
         results = list[Result]()
         for kind, rows in found.items():
             note = ", ".join(f"{name} {rows[name]:.4f}" for name in BASELINES)
@@ -297,17 +276,22 @@ class AnySeriesTask(TrainingTask[AnySeriesRun, Path, GeneratedData]):
                         compared_with=compared,
                     )
                 )
-        keys = {"theta_shares": shares, "quantiles_reliable": quantiles_are_reliable(results)}
-        return Measurement(tuple(results), keys=keys)
+        return Measurement(tuple(results), keys={"quantiles_reliable": quantiles_are_reliable(results)})
 
     def manifest(self, golden: Arrays) -> dict[str, Any]:
         del golden
-        return {"kind": "any-series", "context_length": CONTEXT, "horizon": HORIZON, "levels": LEVELS}
+        shares = self.config.model.theta_shares
+        return {
+            "kind": "any-series",
+            "context_length": CONTEXT,
+            "horizon": HORIZON,
+            "levels": LEVELS,
+            "theta_shares": shares,
+        }
 
     def of_export(self, manifest: ExportManifest, folder: Path) -> Self:
-        del folder
-        assert isinstance(manifest, AnySeriesManifest)
-        return self.knowing(**{SHARES: manifest.theta_shares})
+        del manifest, folder
+        return self
 
     def terms(self) -> tuple[str, bool]:
         return "Generated; no terms.", False
@@ -379,9 +363,9 @@ class AnySeriesLearner(TaskLearner):
     def compare(self, model: nn.Module, device: torch.device) -> str:
         """Mean absolute errors on validation, with those of simple forecasts, of all kinds of series and of each."""
         (function,) = module_functions(self.task.graphs(model), device)
-        found = errors(evaluated := evaluate(function, self.data.validation), shares := choose_shares(evaluated))
+        found = errors(evaluate(function, self.data.validation, self.task.config.model.theta_shares))
         heads = ("series", "mae", *BASELINES, "coverage_80")
-        lines = [f"Mean absolute errors on validation; shares of Theta {', '.join(map(str, shares))}:"]
+        lines = ["Mean absolute errors on validation:"]
         lines.append(f"{'':<12}" + "".join(f"  {head:>14}" for head in heads))
         for kind, row in found.items():
             lines.append(f"{kind:<12}" + "".join(f"  {row[head]:>14.4g}" for head in heads))

@@ -144,3 +144,19 @@ def test_tokens_are_statistics_then_future_then_past_newest_first() -> None:
     future = tokens[1 : 1 + FUTURE].reshape(FUTURE, 4, PATCH).transpose(1, 0, 2).reshape(4, -1)
     assert future[1, :14] == pytest.approx(np.tile(value[:7][::-1], 2))
     assert np.sinh(future[3]) == pytest.approx(batch.theta[0], rel=1e-4, abs=1e-4)
+
+
+def test_theta_moves_the_medians_but_not_those_of_sparse_counts() -> None:
+    quantiles = np.tile(np.linspace(-1, 1, len(LEVELS))[None, :, None], (1, 1, HORIZON))
+    for values, is_sparse in ((np.tile([0.0, 3.0, 1.0, 0.0], 12), True), (np.tile([20.0, 3.0, 1.0, 9.5], 12), False)):
+        found = prepare(values[None], (1,))
+        assert found.is_sparse.tolist() == [is_sparse]
+        expected = (0.0 if is_sparse else 0.25) * found.theta
+        assert found.mixed(quantiles, 0.25)[:, MEDIAN] == pytest.approx(expected)
+        assert np.diff(found.mixed(quantiles, 0.25), axis=1) == pytest.approx(np.diff(quantiles, axis=1))
+
+
+def test_missing_values_do_not_hide_that_counts_are_sparse() -> None:
+    values = np.array([0.0, np.nan, 2.0, 0.0, 1.0, 0.0, 0.0, 4.0, np.nan, 1.0])
+    assert prepare(values[None], (1,)).is_sparse.all()
+    assert not prepare(values[None] + 0.5, (1,)).is_sparse.any()

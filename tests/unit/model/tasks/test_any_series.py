@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import artifact
-from artifact.tasks.any_series import AnySeriesManifest
-from artifact.univariate.features import HORIZON, LEVELS, prepare
+from artifact.tasks.any_series import AnySeriesManifest, season_class
+from artifact.univariate.features import HORIZON, LEVELS, MEDIAN, prepare
 from model.config.recipes import find_recipe, load_recipe
 from model.config.run import AnySeriesRun
 from model.data.synthetic_univariate import KINDS, Group, draw_groups
@@ -23,11 +23,12 @@ from model.tasks.any_series import (
     AnySeriesTask,
     Evaluated,
     SeriesBatch,
-    choose_shares,
     errors,
+    evaluate,
     golden_series,
     pinball,
 )
+from model.tasks.graphs import GraphFunction
 from model.training.checkpoint import BEST, LAST, load
 from tests.support.commands import call, export, train
 
@@ -56,13 +57,11 @@ def _task(*overrides: str) -> AnySeriesTask:
     return task
 
 
-def _evaluated(quantiles: float, theta: float, season: int = 0, kind: str = "counts", rows: int = 2) -> Evaluated:
+def _evaluated(quantiles: float, theta: float, kind: str = "counts", rows: int = 2) -> Evaluated:
     """Forecasts of a truth of 0."""
     shape = (rows, HORIZON)
     spread = np.full((rows, len(LEVELS), HORIZON), quantiles) + np.linspace(-0.1, 0.1, len(LEVELS))[:, None]
-    return Evaluated(
-        spread, np.zeros(shape), np.full(shape, theta), np.full(shape, 3.0), (kind,) * rows, (season,) * rows
-    )
+    return Evaluated(spread, np.zeros(shape), np.full(shape, theta), np.full(shape, 3.0), (kind,) * rows)
 
 
 def test_model_is_trained_exported_loaded_and_evaluated(tmp_path: Path) -> None:
@@ -215,18 +214,26 @@ def test_pinball_equals_its_definition() -> None:
     assert float(found) == pytest.approx(total / (2 * sum(weight) * len(LEVELS)))
 
 
-def test_shares_are_those_with_the_smallest_loss_of_each_class() -> None:
-    parts = [_evaluated(1.0, 0.0, season=0), _evaluated(0.0, 1.0, season=1), _evaluated(1.0, -1.0, season=3)]
-    assert choose_shares(parts) == pytest.approx((1.0, 0.0, 0.0, 0.5))
-
-
-def test_errors_are_those_of_the_mixed_forecast_by_kind() -> None:
-    found = errors([_evaluated(1.0, 0.0, kind="counts"), _evaluated(0.0, 1.0, kind="waves", rows=6)], (0.5, 0, 0, 0))
+def test_errors_are_means_of_each_kind() -> None:
+    found = errors([_evaluated(0.5, 0.0, kind="counts"), _evaluated(0.0, 1.0, kind="waves", rows=6)])
     assert found["counts"] == pytest.approx(
         {"series": 2, "mae": 0.5, "Theta": 0, "seasonal naive": 3, "naive": 0, "coverage_80": 0}
     )
     assert found["all"]["series"] == 8
-    assert found["all"]["mae"] == pytest.approx(0.5)
+    assert found["all"]["mae"] == pytest.approx(0.125)
+
+
+def test_quantiles_are_mixed_with_the_share_of_their_season() -> None:
+    batches = [SeriesBatch.of(draw_groups((5,), index, 16)) for index in range(4)]
+    shares = (0.5, 0.0, 0.25, 1.0)
+    zero: GraphFunction = lambda inputs: np.zeros((len(inputs["tokens"]), len(LEVELS), HORIZON), np.float32)  # noqa: E731
+    for batch, found in zip(batches, evaluate(zero, batches, shares), strict=True):
+        medians = [
+            shares[season_class(group.seasons)] * prepared.theta * ~prepared.is_sparse[:, None]
+            for group, prepared in zip(batch.groups, batch.prepared, strict=True)
+        ]
+        kept = ~np.isnan(batch.targets()).any(axis=1)
+        assert found.quantiles[:, MEDIAN] == pytest.approx(np.concatenate(medians)[kept])
 
 
 def test_seasonal_naive_repeats_the_last_season_in_units_of_the_model() -> None:
