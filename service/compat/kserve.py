@@ -30,7 +30,7 @@ from service.wire.openapi import json_body
 from service.wire.parsing import check_count, parse_json
 from service.wire.requests import check_media_type, read_json, reserve_numbers
 from service.wire.responses import fragment, json_response
-from service.wire.schemas import EXAMPLE, Channel, Channels, Levels, ModelName
+from service.wire.schemas import Channel, Channels, Levels, ModelName
 
 STEPS = {
     **dict.fromkeys(("second", "secondly"), "1s"),
@@ -166,8 +166,8 @@ async def get_models(runtime: CurrentRuntime) -> Response:
     openapi_extra=json_body(
         KServeRequest,
         {
-            "model": "ettm2",
-            "inputs": [{"series": EXAMPLE, "frequency": "15min"}],
+            "model": "any-series",
+            "inputs": [{"series": [12, 9, 14, 11, 15], "frequency": "1mo"}],
             "options": {"horizon": 4, "quantiles": [0.1, 0.9]},
         },
     ),

@@ -25,7 +25,6 @@ from service.wire.parsing import parse_json
 from service.wire.requests import NUMBER_BYTES, check_media_type, check_no_query, read_json, reserve_numbers
 from service.wire.responses import fragment
 from service.wire.schemas import (
-    EXAMPLE,
     ForecastLine,
     ForecastLineResult,
     ForecastRequest,
@@ -50,7 +49,7 @@ MAX_LINE_NUMBERS = 10_000
     openapi_extra=request_body(
         {JSON: ForecastRequest, NDJSON: Lines(ForecastLine)},
         {
-            JSON: {"series": EXAMPLE, "horizon": 4, "quantiles": [0.1, 0.9]},
+            JSON: {"series": {"sales": [12, 9, 14, 11, 15]}, "frequency": "1mo", "horizon": 4, "quantiles": [0.1, 0.9]},
             NDJSON: '{"id": 1, "series": {"sales": [12, 9, 14, 11]}, "frequency": "1mo"}\n',
         },
     ),

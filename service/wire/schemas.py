@@ -283,10 +283,6 @@ class SentSeries(NamedTuple):
 Levels = Annotated[list[Annotated[float, Field(gt=0, lt=1)]], Field(fail_fast=True)]
 
 
-EXAMPLE = [[float(channel + step % 4) for step in range(24)] for channel in range(7)]
-"""A series for forecasters with seven channels, of their minimum length."""
-
-
 Season = Annotated[
     list[int],
     BeforeValidator(lambda value: value if isinstance(value, list) else [value]),

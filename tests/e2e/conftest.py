@@ -100,3 +100,12 @@ def client(server: Server) -> Iterator[httpx.Client]:
         yield client
     assert "Traceback" not in server.text()
     assert "Warning" not in server.text()
+
+
+@pytest.fixture(scope="session")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server of all exports whose answers do not depend on earlier requests: it caches nothing."""
+    flags = ("--max-cache-bytes", "0", "--drain-delay-s", "0", "--deadline-s", "3600")
+    with Server(tmp_path_factory.mktemp("fresh") / "log", *flags) as server:
+        yield server
+        assert server.stop() == 0

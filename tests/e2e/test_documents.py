@@ -10,7 +10,7 @@ import json
 import re
 import shlex
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -57,15 +57,6 @@ def test_make_targets_and_recipes_of_parsed_blocks_exist() -> None:
                 assert words[1] in targets, line
             if words[:4] == ["python", "-m", "model", "train"] and words[4] != "--task":
                 assert (ROOT / "model" / "recipes" / f"{words[4]}.toml").is_file(), line
-
-
-@pytest.fixture(scope="module")
-def fresh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server whose answers do not depend on earlier requests: it caches nothing."""
-    flags = ("--max-cache-bytes", "0", "--drain-delay-s", "0", "--deadline-s", "3600")
-    with Server(tmp_path_factory.mktemp("fresh") / "log", *flags) as server:
-        yield server
-        assert server.stop() == 0
 
 
 @pytest.mark.parametrize("page", RUN, ids=page_id)

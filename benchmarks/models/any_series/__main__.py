@@ -66,7 +66,14 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs", default=f"runs/{NAME}", type=Path, help="default: %(default)s")
     parser.add_argument("--exports", default="exports", type=Path, help="trained exports (default: %(default)s)")
     parser.add_argument("--sets", nargs="+", choices=sets, default=sets, help="default: all")
-    parser.add_argument("--any", nargs="+", default=(), type=Path, metavar="EXPORT", help="exports for any series")
+    parser.add_argument(
+        "--any",
+        nargs="+",
+        default=(Path("exports/any-series"),),
+        type=Path,
+        metavar="EXPORT",
+        help="exports for any series (default: exports/any-series)",
+    )
     parser.add_argument("--ablation", type=Path, help="folder of exports for any series named VARIANT-seedN")
 
 
