@@ -1,5 +1,6 @@
 """Softmax attention, the common baseline. Used through `model.nn.attention`."""
 
+import torch
 from torch import Tensor, nn
 
 from model.nn.attention.base import HeadedAttention
@@ -19,6 +20,9 @@ class SoftmaxAttention(HeadedAttention):
     def mix(self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, mask: Tensor | None) -> Tensor:
         """Attend within each head: q, k, v (B, H, N, D) -> (B, H, N, D)."""
         del lengths
-        allowed = None if mask is None else mask[:, None, None, :]
+        added = None
+        if mask is not None:  # added, because ONNX Runtime does not compute the graph of a Boolean mask on CUDA
+            least = torch.finfo(q.dtype).min
+            added = torch.zeros_like(mask, dtype=q.dtype).masked_fill(~mask, least)[:, None, None, :]
         dropout = self.dropout.p if self.training else 0.0
-        return nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=allowed, dropout_p=dropout)
+        return nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=added, dropout_p=dropout)
