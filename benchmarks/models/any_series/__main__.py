@@ -74,7 +74,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         metavar="EXPORT",
         help="exports for any series (default: exports/any-series)",
     )
-    parser.add_argument("--ablation", type=Path, help="folder of exports for any series named VARIANT-seedN")
+    parser.add_argument("--ablation", type=Path, help="folder of VARIANT-seedN/any-series, exports")
 
 
 def measure(args: argparse.Namespace) -> Iterator[Data]:
@@ -94,7 +94,7 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
             data["table"][name] = revision | summary(series, seeds, found[SEASONAL], REFERENCES)
             if variants:
                 seeds = {
-                    label: [forecasts_of(series, path.name, each(any_series(path))) for path in paths]
+                    label: [forecasts_of(series, path.parent.name, each(any_series(path))) for path in paths]
                     for label, paths in variants.items()
                 }
                 data["ablation"][name] = revision | summary(series, seeds, found[SEASONAL], [WHOLE])
@@ -129,8 +129,8 @@ def trained(source: LongSet, exports: Path) -> dict[str, Forecasts]:
 def seeds_of(folder: Path) -> dict[str, list[Path]]:
     """Variant -> exports, one of each seed."""
     found = dict[str, list[Path]]()
-    for path in sorted(folder.glob("*-seed*")):
-        found.setdefault(path.name.rpartition("-seed")[0], []).append(path)
+    for path in sorted(folder.glob("*-seed*/any-series")):
+        found.setdefault(path.parent.name.rpartition("-seed")[0], []).append(path)
     return found
 
 

@@ -34,7 +34,7 @@ def competitions(monkeypatch: pytest.MonkeyPatch, ett: LongSet) -> dict[str, lis
     monkeypatch.setattr(program, "long_set", lambda name, data_dir: {("ETTh2", Path("data")): ett}[name, data_dir])
     monkeypatch.setattr(program, "SLOW", {"Theta": plus(1), "AutoETS": plus(3)})
     monkeypatch.setattr(program, "versioned", lambda label: f"{label} 1")
-    monkeypatch.setattr(program, "any_series", lambda path: plus(len(path.name)))
+    monkeypatch.setattr(program, "any_series", lambda path: plus(len(path.as_posix())))
     return found
 
 
@@ -74,7 +74,7 @@ def test_forecasters_of_a_long_set_are_trained_on_it(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("competitions")
 def test_ablation_has_a_value_of_each_seed_and_stays_in_the_record(tmp_path: Path) -> None:
     for name in ("s3-seed0", "s3-seed1", "softmax-seed10"):
-        (tmp_path / "variants" / name).mkdir(parents=True)
+        (tmp_path / "variants" / name / "any-series").mkdir(parents=True)
     assert {name: len(paths) for name, paths in seeds_of(tmp_path / "variants").items()} == {"s3": 2, "softmax": 1}
     arguments = ["--out", str(tmp_path), "--runs", str(tmp_path), "--sets", "M1"]
     BENCHMARK.main([*arguments, "--ablation", str(tmp_path / "variants")])
