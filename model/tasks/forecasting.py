@@ -195,7 +195,10 @@ class ForecastingTask(TrainingTask[ForecastingRun, OwnSeries | Path, ForecastDat
             return lines
         start = data.start
         rest = f", and {1 - start.share:.0%} of {start.rest}" if start.share < 1 else ""
-        return (*lines, f"start: {start.share:.0%} of the linear map{rest}, the best on the first half of validation")
+        return (
+            *lines,
+            f"initial forecast: {start.share:.0%} of the linear map{rest}, the best on the first half of validation",
+        )
 
     def stages(self, data: ForecastData) -> Sequence[Stage]:
         return gradient_stages(self.learner(data), self.config.training, is_fitted_on_all=False)
