@@ -175,7 +175,7 @@ def report(record: Record) -> str:
         f"Number of rows, of {len(rows)}, in which ours (mean, 3 decimals) is at or below: {counts}.\n\n"
         "MSE without the S3Attention block, everything else equal; the gain is the difference of the same seeds:\n\n"
         f"{table(['set', 'horizon', 'ours', 'no block', 'linear map', 'gain of the block'], without)}\n"
-        f"ILI on whole batches of {BATCH} test windows, as the code of the papers measures (MSE):\n\n"
+        f"## Whole batches\n\nMSE on whole batches of {BATCH} test windows, as the code of the papers measures:\n\n"
         f"{table(['set', 'horizon', 'ours', *BASELINES], whole_batches(record, found))}\n"
         f"{revisions(record.data['runs'])}\n"
     )
