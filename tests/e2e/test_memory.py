@@ -85,7 +85,7 @@ def parsing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with Server(tmp_path_factory.mktemp("server") / "log", *flags) as server:
         for repeated in (10_000, 1_000_000):
             assert server.post("/v1/classify", json={"inputs": "a," * repeated}).status_code in (200, 413)
-            assert server.post("/v1/forecast", json={"series": [[1] * repeated]}).status_code == 422
+            assert server.post("/v1/forecast", json={"series": [[1] * repeated]}).status_code == 200
         yield server
 
 

@@ -65,9 +65,11 @@ def dense_fourier_convolution(segments: Tensor, kernel: Tensor, forward: Tensor,
         # A product with this matrix repeats segments for their channels: ONNX Runtime broadcasts short rows slowly.
         repeat = torch.eye(num_segments, dtype=kernel.dtype, device=kernel.device)
         repeat = repeat.unsqueeze(2).expand(-1, -1, num_channels // num_segments).flatten(1)  # (r, C)
-        # Exports with several lengths can cut rows of a matrix, but not its columns.
-        spectrum = segments.to(kernel.dtype).transpose(1, 2) @ forward.T[:length]  # (B, r, 2F)
-        spectrum = spectrum.transpose(1, 2) @ repeat  # (B, 2F, C)
+        if isinstance(length, torch.SymInt):  # exports of several lengths can cut the rows of a matrix only
+            spectrum = (segments.to(kernel.dtype).transpose(1, 2) @ forward.T[:length]).transpose(1, 2)
+        else:
+            spectrum = forward[:, :length] @ segments.to(kernel.dtype)  # (B, 2F, r)
+        spectrum = spectrum @ repeat  # (B, 2F, C)
         real, imag = spectrum.chunk(2, dim=1)  # (B, F, C) each
         kernel_real, kernel_imag = kernel.unbind(-1)
         product = (real * kernel_real - imag * kernel_imag, real * kernel_imag + imag * kernel_real)

@@ -21,7 +21,7 @@ RELATIVE = 1e-12
 CONTEXT, CHANNELS = 24, 3
 
 
-def paper(share: float = 1.0) -> ForecasterConfig:
+def paper() -> ForecasterConfig:
     encoder = EncoderConfig(
         mode="paper",
         seq_len=CONTEXT,
@@ -31,15 +31,13 @@ def paper(share: float = 1.0) -> ForecasterConfig:
         ffn_dim=12,
         options=S3Options(num_segments=4, num_rows=8, num_columns=4),
     )
-    return ForecasterConfig(
-        kind="paper", context_length=CONTEXT, prediction_length=10, encoder=encoder, linear_share=share
-    )
+    return ForecasterConfig(kind="paper", context_length=CONTEXT, prediction_length=10, encoder=encoder)
 
 
-def residual(share: float = 1.0) -> ForecasterConfig:
+def residual() -> ForecasterConfig:
     """Return a config with patches of 4 steps and a head of rank 5."""
     encoder = changed(paper().encoder, seq_len=6, options=S3Options(num_segments=4, num_rows=5, num_columns=4))
-    return changed(paper(share), kind="residual", encoder=encoder, patch_length=4, head_dim=5)
+    return changed(paper(), kind="residual", encoder=encoder, patch_length=4, head_dim=5)
 
 
 def build(kind: str) -> Forecaster:
@@ -91,9 +89,8 @@ def test_forecast_shifts_with_its_window(x: torch.Tensor, kind: str) -> None:
     assert torch.allclose(model(x + 7.0), model(x) + 7.0, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("share", [1.0, 0.3, 0.0])
-def test_initial_residual_forecaster_is_its_share_of_the_linear_map(x: torch.Tensor, share: float) -> None:
-    model = ResidualForecaster(residual(share), CHANNELS).double().eval()
+def test_initial_residual_forecaster_is_its_linear_map(x: torch.Tensor) -> None:
+    model = ResidualForecaster(residual(), CHANNELS).double().eval()
     weight = torch.randn(10, CONTEXT, dtype=torch.float64)
     bias = torch.randn(10, dtype=torch.float64)
     model.set_linear(weight, bias)
@@ -101,7 +98,7 @@ def test_initial_residual_forecaster_is_its_share_of_the_linear_map(x: torch.Ten
     for b in range(len(x)):
         for c in range(CHANNELS):
             series = x[b, :, c]
-            expected = series[-1] + share * (weight @ (series - series[-1]) + bias)
+            expected = series[-1] + weight @ (series - series[-1]) + bias
             assert torch.allclose(y[b, :, c], expected, rtol=0, atol=1e-11)
 
 

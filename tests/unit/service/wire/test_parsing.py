@@ -40,7 +40,7 @@ def kserve(inputs: str) -> str:
         (ScoreRequest, f'{{"pairs":[{NUMBERS}]}}'),
         (RankRequest, f'{{"query":"a","documents":[{NUMBERS}]}}'),
         (RankRequest, f'{{"query":"a","documents":["a"],{FIELDS}}}'),
-        (ForecastRequest, f'{{"series":[{NUMBERS}]}}'),
+        (ForecastRequest, f'{{"series":[{STRINGS}]}}'),
         (ForecastRequest, f'{{"series":[[{STRINGS}]]}}'),
         (ForecastRequest, f'{{"series":{{{FIELDS}}}}}'),
         (ForecastRequest, f'{{"series":[[1]],"quantiles":[{STRINGS}]}}'),
