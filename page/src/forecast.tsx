@@ -114,7 +114,7 @@ export function Forecast({ list, isShown }: { list: ModelList | null; isShown: b
       return { path: 'v1/forecast', body: { type: 'application/json', content } }
     }
     setAsked({ table, channels, columns, any })
-    held.cancel()
+    held.reset()
     return runner
       .run(
         request(0, {

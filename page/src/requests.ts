@@ -19,6 +19,8 @@ export interface Runner<T> extends RequestState<T> {
   run: (request: ApiRequest) => Promise<Answer<T> | null>
   fail: (problem: Problem) => void
   cancel: () => void
+  /** Stop the request and forget its answer. */
+  reset: () => void
 }
 
 const NOTHING = { isRunning: false, answer: null, request: null, problem: null, retryIn: null }
@@ -38,6 +40,11 @@ export function useRequest<T>(): Runner<T> {
   const cancel = useCallback(() => {
     stop()
     setState((old) => ({ ...old, isRunning: false, retryIn: null }))
+  }, [stop])
+
+  const reset = useCallback(() => {
+    stop()
+    setState(NOTHING)
   }, [stop])
 
   const run = useCallback(
@@ -76,5 +83,5 @@ export function useRequest<T>(): Runner<T> {
     },
     [stop],
   )
-  return { ...state, run, fail, cancel }
+  return { ...state, run, fail, cancel, reset }
 }

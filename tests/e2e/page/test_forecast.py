@@ -142,7 +142,8 @@ def test_frequency_is_recognised(
     drop(page, text_of(rows, delimiter))
     expect(page.locator(".file")).to_contain_text("40 steps")
     expect(page.locator(".file")).to_contain_text(f"one every {frequency}")
-    expect(page.get_by_role("alert")).to_contain_text("No model reads these columns")
+    expect(page.locator("#panel-forecast .by")).to_contain_text("any-series version")
+    expect(page.locator(".charts figure")).to_have_count(9)
 
 
 def test_model_is_chosen_by_its_channels_and_its_bands_are_marked_as_unreliable(shown: Visit, server: Server) -> None:
@@ -169,13 +170,17 @@ def test_file_is_forecast_when_the_models_are_known(shown: Visit) -> None:
     expect(page.locator(".charts figure")).to_have_count(len(manifest("ili").channels))
 
 
-def test_other_names_are_read_by_position(shown: Visit) -> None:
+def test_other_names_are_read_by_position_without_a_forecaster_of_any_series(
+    start: Callable[..., Server], visit: Callable[..., Visit]
+) -> None:
     model = manifest("ettm2")
-    page = shown.open("Forecast")
+    page = visit(f"{start('--models', 'ettm2', '--drain-delay-s', '0').url}/").open("Forecast")
     names = [f"sensor {number}" for number in range(len(model.channels))]
     drop(page, text_of(table(names, 120, every(minutes=15), level=10)))
     expect(page.locator(".note")).to_contain_text("they are read in its order: HUFL")
     expect(page.locator(".charts figcaption strong")).to_have_text(names)
+    drop(page, text_of(table([*names, "one more"], 120, every(minutes=15))))
+    expect(page.get_by_role("alert")).to_contain_text("No model reads these columns")
 
 
 def test_steps_that_are_missing_are_imputed(shown: Visit) -> None:
@@ -236,7 +241,7 @@ def test_any_series_is_forecast_with_its_last_steps_held_back(
     expect(page.locator(".summary")).to_contain_text("7 steps ahead of 3 channels")
     expect(page.locator(".summary")).to_contain_text("Season: 7 steps, by the frequency.")
     expect(page.locator(".legend")).to_contain_text("forecast of the last 7 steps, held back")
-    expect(page.locator(".by")).to_contain_text("any version 1")
+    expect(page.locator("#panel-forecast .by")).to_contain_text("any version 1")
     drop(page, text_of(table(CHANNELS, 40, every(hours=1))))
     expect(page.locator(".charts figcaption strong")).to_have_text(list(CHANNELS))
     expect(page.locator(".legend")).not_to_contain_text("held back")
