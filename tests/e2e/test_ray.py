@@ -171,7 +171,7 @@ def test_example_serves_each_group_of_models_behind_its_prefix(tmp_path: Path, p
             check_same(url, plain.url, name)
         for url, models in (
             (text, ["aan", "imdb-s3", "scotus", "un-debate"]),
-            (series, ["ettm2", "exchange", "ili", "weather"]),
+            (series, ["any-series", "ettm2", "exchange", "ili", "weather"]),
         ):
             with httpx.Client(base_url=url, trust_env=False, timeout=60) as client:
                 assert [model["name"] for model in client.get("/v1/models").json()["models"]] == models
