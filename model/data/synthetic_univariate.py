@@ -72,8 +72,8 @@ class Draws:
         self.generator, self.past, self.steps = generator, past, past + HORIZON
         self.time = np.arange(self.steps) / past
         """Time of each step; the past ends at 1."""
-        self.pace = min(1.0, SHORT / past)
-        """Factor of a drift per step, so that longer series do not go farther than short ones."""
+        self.drift_factor = min(1.0, SHORT / past)
+        """Factor of the drift per step, so that long series do not go farther than short ones."""
 
     def chance(self, probability: float) -> bool:
         """Whether something is so for the whole group."""
@@ -164,7 +164,7 @@ def _walk(draws: Draws) -> Doubles:
 
 def _drifting(draws: Draws) -> Doubles:
     """Random walk that mostly goes one way, as most yearly series do."""
-    return standardised((draws.white() + draws.pace * draws.normal()).cumsum(axis=1), draws.past)
+    return standardised((draws.white() + draws.drift_factor * draws.normal()).cumsum(axis=1), draws.past)
 
 
 def _momentum(draws: Draws) -> Doubles:
@@ -237,7 +237,7 @@ def state_space(draws: Draws, seasons: tuple[int, ...]) -> Doubles:
     error = draws.white()
     slope_error = error if draws.chance(0.5) else draws.white()
     drive = slope_error * draws.log_uniform(1e-3, 0.2)
-    drive[:, :1] += draws.pace * draws.normal() * draws.log_uniform(0.05, 2)
+    drive[:, :1] += draws.drift_factor * draws.normal() * draws.log_uniform(0.05, 2)
     slope = decaying_sums(drive, draws.uniform(0.8, 1) if draws.chance(0.7) else 1.0)
     if draws.chance(0.3):
         slope = np.zeros_like(slope)
@@ -297,9 +297,9 @@ def waves(draws: Draws, seasons: tuple[int, ...]) -> Doubles:
 
 def growth(draws: Draws, seasons: tuple[int, ...]) -> Doubles:
     """Level that mostly goes one way, at a pace that changes slowly or not, with a season and little noise."""
-    pace = draws.pace * draws.normal() * draws.log_uniform(0.3, 3)
+    pace = draws.drift_factor * draws.normal() * draws.log_uniform(0.3, 3)
     if draws.chance(0.5):
-        pace = pace + draws.pace * (draws.white() * draws.log_uniform(1e-3, 0.2)).cumsum(axis=1)
+        pace = pace + draws.drift_factor * (draws.white() * draws.log_uniform(1e-3, 0.2)).cumsum(axis=1)
     values = (pace + draws.autoregressive(draws.uniform(-0.3, 0.7))).cumsum(axis=1)
     if draws.chance(0.5):
         values = values + draws.white() * draws.uniform(0, 1)

@@ -85,7 +85,7 @@ class ForecastData:
     """O: steps that it forecasts."""
     linear: LinearMap
     """Least squares."""
-    start: "Start"
+    start: Start
     """What the linear map of the model starts from."""
     step_mse: Doubles
     """(O,): MSE of the linear map per step, at least EXACT**2, on the first half of validation."""
@@ -155,8 +155,8 @@ class ForecastingTask(TrainingTask[ForecastingRun, OwnSeries | Path, ForecastDat
         season, trained = season_of(series.frequency), series.values[:start]
         season = season if season + horizon <= len(trained) else 1
         linear = solve_linear_map(windows, context)
-        error, start_map = seasonal_error(trained, season), Start(linear, 1.0, "")
-        data = ForecastData(series, context, horizon, linear, start_map, np.ones(horizon), season, error)
+        error, whole = seasonal_error(trained, season), Start(linear, 1.0, "repeat-last")
+        data = ForecastData(series, context, horizon, linear, whole, np.ones(horizon), season, error)
         step_mse = data.mse_by_step(_linear_function(linear), series.validation_half(0))
         return replace(data, start=self._start(data), step_mse=step_mse)
 
@@ -171,9 +171,17 @@ class ForecastingTask(TrainingTask[ForecastingRun, OwnSeries | Path, ForecastDat
         if share != "best":
             name = next(iter(maps))
             return Start(data.linear.mixed(maps[name], share), share, name)
-        starts = [Start(data.linear.mixed(maps[name], share), share, name) for share in SHARES for name in maps]
         half = data.series.validation_half(0)
-        return min(starts, key=lambda start: float(data.mse_by_step(_linear_function(start.map), half).mean()))
+        truth = data.series.values[slice(*half), None]
+        linear = data.by_target(_linear_function(data.linear), *half) - truth
+        mse = dict[tuple[str, float], float]()
+        for name, repeating in maps.items():
+            error = data.by_target(_linear_function(repeating), *half) - truth
+            for share in SHARES:
+                mixed = np.square(share * linear + (1 - share) * error, dtype=np.float64)
+                mse[name, share] = max(float(mixed.mean()), EXACT**2)
+        name, share = min(mse, key=mse.__getitem__)
+        return Start(data.linear.mixed(maps[name], share), share, name)
 
     def with_facts_of(self, data: ForecastData) -> Self:
         series = data.series

@@ -9,6 +9,8 @@ import artifact
 from artifact.arrays import Floats
 from artifact.errors import BadExport
 from artifact.series import IRREGULAR
+from artifact.tasks.any_series import MAX_HORIZON, AnySeries
+from artifact.univariate.features import CONTEXT
 from model.data.series import ScaledSeries
 
 EXPORT = Path("exports/any-series")
@@ -24,15 +26,17 @@ def origins(rows: tuple[int, int], horizon: int, channels: int) -> NDArray[np.in
 
 
 def zero_shot(series: ScaledSeries, first_rows: NDArray[np.int64], horizon: int) -> Floats | None:
-    """Forecast windows that begin at `first_rows` (B,), each from all rows before it: (B, horizon, channels).
+    """Forecast windows that begin at `first_rows` (B,), each from the rows before it: (B, horizon, channels).
 
-    None without a usable export at EXPORT.
+    None if EXPORT has no usable forecaster of any series, or if the horizon is too long for it.
     """
     try:
         model = artifact.load(EXPORT, device="cpu")
     except BadExport:
         return None
-    pasts = [column for row in first_rows for column in series.values[:row].T]
+    if horizon > MAX_HORIZON or not isinstance(model.task, AnySeries):
+        return None
+    pasts = [column for row in first_rows for column in series.values[max(0, row - CONTEXT) : row].T]
     frequency = None if series.frequency == IRREGULAR else series.frequency
     found = np.array(model.forecast(pasts, horizon=horizon, frequency=frequency)["forecast"], np.float32)
     return found.reshape(len(first_rows), -1, horizon).transpose(0, 2, 1)

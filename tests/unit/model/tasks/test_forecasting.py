@@ -43,8 +43,8 @@ from model.tasks.forecasting import (
 from model.tasks.graphs import GraphFunction, module_functions
 from model.training import checkpoint
 from tests.support.commands import call, export, train
-from tests.support.models import quantiles_of
-from tests.support.naive import write_any_series
+from tests.support.models import CHANNELS, quantiles_of
+from tests.support.naive import write_any_series, write_naive_forecaster
 
 CONTEXT, HORIZON = 48, 24
 ROWS, TRAIN, MIDDLE, VALIDATION = 600, 360, 420, 480
@@ -491,6 +491,20 @@ def test_comparison_has_the_forecaster_of_any_series(
         errors["any-series"].append(truth - np.transpose(forecast))
     for name, found_errors in errors.items():
         assert found[name] == pytest.approx(data.metrics(np.stack(found_errors)).mean(axis=(0, 1)), abs=1e-3)
+
+
+def test_comparison_is_without_the_forecaster_of_any_series_if_it_cannot_answer(
+    learner: WindowLearner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    series, rows = learner.data.series, np.array([MIDDLE])
+    assert zero_shot.zero_shot(series, rows, HORIZON) is None  # no export
+    write_any_series(tmp_path, "any")
+    write_naive_forecaster(tmp_path, "plant", CHANNELS)
+    monkeypatch.setattr(zero_shot, "EXPORT", tmp_path / "plant")
+    assert zero_shot.zero_shot(series, rows, HORIZON) is None
+    monkeypatch.setattr(zero_shot, "EXPORT", tmp_path / "any")
+    assert zero_shot.zero_shot(series, rows, 961) is None
+    assert zero_shot.zero_shot(series, rows, HORIZON) is not None
 
 
 def test_the_best_share_of_the_linear_map_is_the_start() -> None:
