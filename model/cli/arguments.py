@@ -45,4 +45,5 @@ def files_of(args: argparse.Namespace) -> DataFiles:
     if args.data is None and (validation or test):
         raise UserError("--validation and --test need --data, the training file")
     data = None if args.data is None else Path(args.data)
-    return DataFiles(Path(args.data_dir), data, validation, test, getattr(args, "unlabelled", None))
+    unlabelled, series = getattr(args, "unlabelled", None), getattr(args, "series", ())
+    return DataFiles(Path(args.data_dir), data, validation, test, unlabelled, tuple(series))

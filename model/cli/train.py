@@ -56,6 +56,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="file or folder of unlabelled documents to learn from as well",
     )
     parser.add_argument(
+        "--series",
+        nargs="+",
+        type=path_argument,
+        default=(),
+        metavar="FILE",
+        help="tables of series that train the recipe any-series beside generated ones; needs data.series_share",
+    )
+    parser.add_argument(
         "--time-column", default="", metavar="NAME", help="time column of --data (default: the one that holds times)"
     )
     parser.add_argument(

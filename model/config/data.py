@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 from artifact.encodings import RAW, codec_of
 from artifact.errors import InvalidInput
 from artifact.series import IRREGULAR, Layout, parse_frequency
-from model.config.schema import Count, CountOrZero, Fraction, Section
+from model.config.schema import Count, CountOrZero, Fraction, Section, Share
 
 OWN = ("own", "csv")
 """Values of `data.name` that stand for the file or folder given by --data."""
@@ -178,3 +178,5 @@ class GeneratedSeriesConfig(Section):
     name: Literal["synthetic-univariate"]
     workers: CountOrZero = 0
     """Processes that generate the series; with 0, the training process does. A GPU needs several."""
+    series_share: Share = 0.0
+    """Share of the series of those lengths that the user's series have, which are drawn from the files of --series."""

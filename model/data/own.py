@@ -94,6 +94,8 @@ class DataFiles:
     """Files of user data besides `data`; None if a split is taken from it."""
     unlabelled: Path | None = None
     """File or folder of unlabelled documents of the user."""
+    series: tuple[Path, ...] = ()
+    """Files of the user's series that are added to generated ones."""
 
     @property
     def place(self) -> Path:

@@ -59,7 +59,7 @@ class Group:
     past: Doubles
     """(GROUP, n), NaN if missing; the first and the last value are known."""
     future: Doubles
-    """(GROUP, HORIZON)."""
+    """(GROUP, HORIZON); NaN if unknown."""
     seasons: tuple[int, ...]
     """What a user would say of them."""
     kind: str
@@ -393,9 +393,11 @@ def choose_seasons(generator: np.random.Generator, past: int) -> tuple[int, ...]
     return (1,)
 
 
-def draw_groups(stream: tuple[int, ...], index: int, size: int) -> Iterator[Group]:
+def draw_groups(
+    stream: tuple[int, ...], index: int, size: int, draw: Callable[[np.random.Generator, int, int], Group] = draw_group
+) -> Iterator[Group]:
     """Groups of batch `index` of a stream, `size` series in total, with lengths in one of the ranges of LENGTHS."""
     generator = np.random.default_rng([*stream, index])
     shortest, longest, _ = LENGTHS[generator.choice(len(LENGTHS), p=[share for *_, share in LENGTHS])]
     for _ in range(size // GROUP):
-        yield draw_group(generator, shortest, longest)
+        yield draw(generator, shortest, longest)

@@ -10,7 +10,7 @@ from artifact.provenance import git_revision
 from artifact.series import Layout
 from model.config.data import OWN
 from model.config.recipes import choose_recipe, parse_override
-from model.config.run import RUNS, ClassificationRun, RunConfig
+from model.config.run import RUNS, AnySeriesRun, ClassificationRun, RunConfig
 from model.data.own import DataFiles, OwnTexts
 from model.data.own_recipe import RecipeKeys, TextLayout, read_texts
 from model.data.series import OwnSeries
@@ -58,6 +58,9 @@ def train(request: TrainingRequest) -> Path:
     config = choose_recipe(request.recipe, request.task, request.overrides, keys)
     if request.files.unlabelled is not None and not (isinstance(config, ClassificationRun) and config.data.unlabelled):
         raise UserError("--unlabelled needs data.unlabelled=true, the default of its recipe")
+    share = config.data.series_share if isinstance(config, AnySeriesRun) else 0.0
+    if bool(request.files.series) != (share > 0):
+        raise UserError("--series and data.series_share above 0 need each other, in a recipe for any series")
     with terminate_like_ctrl_c():
         return _train(request, config, source, device)
 

@@ -17,11 +17,12 @@ from artifact.manifest import ExportManifest, Result
 from artifact.tasks.any_series import season_class
 from artifact.univariate.features import CONTEXT, FUTURE, HORIZON, LEVELS, MEDIAN, PATCH, WIDTH, Prepared, prepare
 from model.config.run import AnySeriesRun
+from model.data.added_series import AddedSeries, read_added
 from model.data.own import DataFiles
-from model.data.synthetic_univariate import GROUP, KINDS, Group, draw_groups
+from model.data.synthetic_univariate import GROUP, KINDS, Group, draw_group, draw_groups
 from model.errors import UserError
 from model.nn.any_series import AnySeriesForecaster
-from model.tasks.base import Finished, Measurement, TrainingTask
+from model.tasks.base import ADDED, Finished, Measurement, TrainingTask
 from model.tasks.forecasting import quantiles_are_reliable
 from model.tasks.graphs import Arrays, ExportGraph, GraphFunction, module_functions
 from model.training.checkpoint import Progress, RunFolder, load_best
@@ -101,10 +102,11 @@ class SeriesBatch:
 
 @dataclass(frozen=True)
 class GeneratedData:
-    """Validation and test series."""
+    """Validation and test series, and those of the user that are added to training."""
 
     validation: tuple[SeriesBatch, ...]
     test: tuple[SeriesBatch, ...]
+    added: AddedSeries | None = None
 
 
 @cache
@@ -187,7 +189,7 @@ def errors(evaluated: Sequence[Evaluated]) -> dict[str, dict[str, float]]:
 
 
 @dataclass(frozen=True)
-class AnySeriesTask(TrainingTask[AnySeriesRun, Path, GeneratedData]):
+class AnySeriesTask(TrainingTask[AnySeriesRun, tuple[Path, ...], GeneratedData]):
     """One model for any series; validation on generated series selects the epoch."""
 
     unit = "series"
@@ -197,26 +199,36 @@ class AnySeriesTask(TrainingTask[AnySeriesRun, Path, GeneratedData]):
         """Mean quantile loss in units of the model."""
         return "pinball"
 
-    def read(self, files: DataFiles, *, is_new: bool = False) -> Path:
+    def read(self, files: DataFiles, *, is_new: bool = False) -> tuple[Path, ...]:
         del is_new
-        return files.data_dir
+        return files.series
 
-    def load(self, source: Path) -> GeneratedData:
-        del source
+    def load(self, source: tuple[Path, ...]) -> GeneratedData:
         if self.config.training.batch_size % GROUP:
             raise UserError(f"training.batch_size must be a multiple of {GROUP}, not {self.config.training.batch_size}")
         validation, test = (
             tuple(SeriesBatch.of(draw_groups((stream,), index, BATCH)) for index in range(BATCHES))
             for stream in (VALIDATION, TEST)
         )
-        return GeneratedData(validation, test)
+        if not source:  # evaluation and export read no series of the user
+            return GeneratedData(validation, test)
+        added = read_added(source, self.config.data.series_share)
+        if self.facts.get(ADDED, added.fingerprint) != added.fingerprint:
+            raise UserError(f"{', '.join(map(str, source))}: other series than those that this run began with")
+        return GeneratedData(validation, test, added)
 
     def with_facts_of(self, data: GeneratedData) -> Self:
-        del data
-        return self
+        return self if data.added is None else self.knowing(**{ADDED: data.added.fingerprint})
 
     def describe(self, data: GeneratedData) -> tuple[str, ...]:
-        return (f"generated series; {len(data.validation) * BATCH} of them for validation",)
+        found = f"generated series; {len(data.validation) * BATCH} of them for validation"
+        if data.added is None:
+            return (found,)
+        lengths = data.added.lengths
+        counts = ", ".join(
+            f"{len(places):,} of {' and '.join(map(str, seasons))}" for seasons, places in data.added.alike.items()
+        )
+        return (found, f"added: {len(lengths):,} series of {lengths[0]} to {lengths[-1]} steps; seasons: {counts}")
 
     def stages(self, data: GeneratedData) -> Sequence[Stage]:
         stages = gradient_stages(AnySeriesLearner(self, data), self.config.training, is_fitted_on_all=False)
@@ -294,12 +306,12 @@ class AnySeriesTask(TrainingTask[AnySeriesRun, Path, GeneratedData]):
         return self
 
     def terms(self) -> tuple[str, bool]:
-        return "Generated; no terms.", False
+        return "Generated, and own data." if self.config.data.series_share else "Generated; no terms.", False
 
 
 @dataclass(frozen=True)
 class GeneratedBatches(Dataset[TrainingBatch]):
-    """The training batches of an epoch: tokens, lengths and targets."""
+    """The training batches of an epoch, some of the user's series: tokens, lengths and targets."""
 
     seed: int
     first: int
@@ -307,12 +319,14 @@ class GeneratedBatches(Dataset[TrainingBatch]):
     count: int
     size: int
     """Series of a batch."""
+    added: AddedSeries | None
 
     def __len__(self) -> int:
         return self.count
 
     def __getitem__(self, place: int) -> TrainingBatch:
-        batch = SeriesBatch.of(draw_groups((TRAINING, self.seed), self.first + place, self.size))
+        draw = draw_group if self.added is None else self.added.draw_group
+        batch = SeriesBatch.of(draw_groups((TRAINING, self.seed), self.first + place, self.size, draw))
         arrays = (*batch.inputs(buckets=BUCKETS).values(), batch.learned())
         return tuple(torch.from_numpy(array) for array in arrays)
 
@@ -343,7 +357,7 @@ class AnySeriesLearner(TaskLearner):
         """Yield training batches of one epoch: tokens, lengths and targets."""
         config = self.task.config
         count = self.examples_per_epoch // config.training.batch_size
-        generated = GeneratedBatches(config.seed, epoch * count, count, config.training.batch_size)
+        generated = GeneratedBatches(config.seed, epoch * count, count, config.training.batch_size, self.data.added)
         yield from DataLoader(generated, batch_size=None, num_workers=config.data.workers)
 
     def loss(self, model: nn.Module, batch: TrainingBatch) -> Tensor:

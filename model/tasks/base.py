@@ -21,9 +21,11 @@ FINGERPRINT = "data_sha256"
 """Key of a fact: fingerprint of the user data."""
 UNLABELLED = "unlabelled_sha256"
 """Key of a fact: fingerprint of the unlabelled documents."""
+ADDED = "series_sha256"
+"""Key of a fact: fingerprint of the user's series that are added to generated ones."""
 BASELINE = "baseline"
 """Key of a fact: name, setting and validation value of the baseline."""
-KEPT = (FINGERPRINT, UNLABELLED, BASELINE)
+KEPT = (FINGERPRINT, UNLABELLED, ADDED, BASELINE)
 """Facts that a resumed run keeps; the others follow from the data."""
 
 R = TypeVar("R", bound=RunConfig)

@@ -114,7 +114,7 @@ def test_resumed_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
 def test_batch_size_must_hold_whole_groups() -> None:
     task = _task("training.batch_size=12")
     with pytest.raises(UserError, match=r"training.batch_size must be a multiple of 8, not 12"):
-        task.load(Path())
+        task.load(())
 
 
 @pytest.mark.parametrize(
@@ -161,14 +161,14 @@ def test_golden_series_fill_every_bucket() -> None:
 
 def test_training_and_validation_do_not_share_series() -> None:
     task = _task()
-    data = task.load(Path())
+    data = task.load(())
     tokens, *_ = next(iter(AnySeriesLearner(task, data).batches(0)))
     assert not any(np.array_equal(tokens[0, 0], batch.prepared[0].tokens[0, 0]) for batch in data.validation)
 
 
 def test_batches_of_an_epoch_are_reproducible_and_differ_between_epochs() -> None:
     task = _task()
-    learner = AnySeriesLearner(task, task.load(Path()))
+    learner = AnySeriesLearner(task, task.load(()))
     first, again, other = ([batch[0] for batch in learner.batches(epoch)] for epoch in (0, 0, 1))
     assert len(first) == 4
     assert all(map(torch.equal, first, again))
@@ -177,7 +177,7 @@ def test_batches_of_an_epoch_are_reproducible_and_differ_between_epochs() -> Non
 
 def test_other_processes_generate_the_same_batches() -> None:
     tasks = [_task(f"data.workers={workers}") for workers in (0, 2)]
-    alone, shared = ([*AnySeriesLearner(task, task.load(Path())).batches(1)] for task in tasks)
+    alone, shared = ([*AnySeriesLearner(task, task.load(())).batches(1)] for task in tasks)
     assert len(alone) == len(shared) == 4
     for expected, found in zip(alone, shared, strict=True):
         for one, other in zip(expected, found, strict=True):
@@ -194,7 +194,7 @@ def test_steps_far_ahead_of_a_short_past_do_not_count() -> None:
 
 
 def test_batches_have_few_shapes() -> None:
-    learner = AnySeriesLearner(task := _task("training.examples_per_epoch=640"), task.load(Path()))
+    learner = AnySeriesLearner(task := _task("training.examples_per_epoch=640"), task.load(()))
     assert {tokens.shape[1] for tokens, *_ in learner.batches(0)} <= {*BUCKETS}
 
 
