@@ -393,9 +393,11 @@ def choose_seasons(generator: np.random.Generator, past: int) -> tuple[int, ...]
     return (1,)
 
 
-def draw_groups(
-    stream: tuple[int, ...], index: int, size: int, draw: Callable[[np.random.Generator, int, int], Group] = draw_group
-) -> Iterator[Group]:
+Draw = Callable[[np.random.Generator, int, int], Group]
+"""Draws a group of series of one length between two."""
+
+
+def draw_groups(stream: tuple[int, ...], index: int, size: int, draw: Draw = draw_group) -> Iterator[Group]:
     """Groups of batch `index` of a stream, `size` series in total, with lengths in one of the ranges of LENGTHS."""
     generator = np.random.default_rng([*stream, index])
     shortest, longest, _ = LENGTHS[generator.choice(len(LENGTHS), p=[share for *_, share in LENGTHS])]

@@ -14,7 +14,7 @@ from artifact.tasks.any_series import AnySeriesManifest, season_class
 from artifact.univariate.features import HORIZON, LEVELS, MEDIAN, prepare
 from model.config.recipes import find_recipe, load_recipe
 from model.config.run import AnySeriesRun
-from model.data.synthetic_univariate import KINDS, Group, draw_groups
+from model.data.synthetic_univariate import KINDS, Draw, Group, draw_groups
 from model.errors import UserError
 from model.tasks import any_series, task_of
 from model.tasks.any_series import (
@@ -96,10 +96,10 @@ def test_resumed_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
     whole = train("any-series", tmp_path / "whole", *SMALL)
     words = [word for setting in SMALL for word in ("--set", setting)]
 
-    def interrupted(stream: tuple[int, ...], index: int, size: int) -> Iterator[Group]:
+    def interrupted(stream: tuple[int, ...], index: int, size: int, *draw: Draw) -> Iterator[Group]:
         if stream[0] == any_series.TRAINING and index == 6:
             raise KeyboardInterrupt
-        return draw_groups(stream, index, size)
+        return draw_groups(stream, index, size, *draw)
 
     command = ("train", "any-series", "--runs", tmp_path / "parts", "--device", "cpu", *words)
     with pytest.MonkeyPatch.context() as patch:
@@ -109,6 +109,44 @@ def test_resumed_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
     assert call(*command, "--resume") == 0
     first, second = (load(folder / LAST).state["model"] for folder in (whole, tmp_path / "parts" / whole.name))
     assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.fixture
+def series(tmp_path: Path) -> Path:
+    """Two years of the months of four series: a column for each."""
+    path = tmp_path / "months.csv"
+    values = 100 + np.random.default_rng(0).standard_normal((24, 4)).cumsum(axis=0)
+    rows = [f"2020-{month:02}-01" for month in range(1, 13)] + [f"2021-{month:02}-01" for month in range(1, 13)]
+    lines = [",".join([stamp, *map(str, row)]) for stamp, row in zip(rows, values.tolist(), strict=True)]
+    path.write_text("\n".join(["month,a,b,c,d", *lines]) + "\n")
+    return path
+
+
+def test_series_of_the_user_are_trained_on_but_not_needed_afterwards(
+    tmp_path: Path, series: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [word for setting in (*SMALL, "data.series_share=0.5") for word in ("--set", setting)]
+    command = ("train", "any-series", "--runs", tmp_path / "runs", "--device", "cpu", *words)
+    assert call(*command, "--series", series) == 0
+    assert "added: 4 series of 24 to 24 steps; seasons: 4 of 12" in capsys.readouterr().out
+    run = tmp_path / "runs" / "any-series-seed0"
+    plain = train("any-series", tmp_path / "plain", *SMALL)
+    first, second = (load(folder / BEST).state["model"] for folder in (run, plain))
+    assert not all(torch.equal(first[name], second[name]) for name in first)
+    series.write_text(series.read_text().replace("2020-01-01,", "2020-01-01,1"))
+    assert call(*command, "--series", series, "--resume") == 2
+    assert "months.csv: other series than those that this run began with" in capsys.readouterr().err
+    series.unlink()
+    manifest = artifact.load(export(run, tmp_path / "exports")).manifest
+    assert manifest.data_terms == "Generated, and own data."
+
+
+@pytest.mark.parametrize("words", [("--series", "x.csv"), ("--set", "data.series_share=0.5")])
+def test_series_of_the_user_need_a_share(
+    tmp_path: Path, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call("train", "any-series", "--runs", tmp_path, "--device", "cpu", *words) == 2
+    assert "--series and data.series_share above 0 need each other" in capsys.readouterr().err
 
 
 def test_batch_size_must_hold_whole_groups() -> None:
