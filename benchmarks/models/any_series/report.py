@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from itertools import chain
 
 from benchmarks.lib.record import Data, Record
-from benchmarks.lib.table import mean_and_deviation, table
+from benchmarks.lib.table import mean_and_deviation, median_and_range, table
 from benchmarks.models.any_series.forecasters import CONTEXTS, LONGEST_ETS_SEASON
 from benchmarks.models.any_series.measures import ALL
 from benchmarks.models.any_series.series import COMPETITIONS, CONTEXT, FILES, RUN, STARTS, TRAIN
+from benchmarks.models.any_series.speed import MEASURED, STEPS
 
 MEASURES = {
     "smape": ("sMAPE", ".2f"),
@@ -39,13 +40,18 @@ def report(record: Record) -> str:
     data = record.data
     costs = [f"{name} {1e3 * mean:.1f} ms ({count:,} series)" for name, (count, mean) in data["seconds"].items()]
     shared = [f"{first} and {second} {count}" for first, second, count in data["overlap"]]
-    revisions = {found["revision"] for found in chain(data["table"].values(), data["ablation"].values())}
+    left_out = [f"{shared} of {kept + shared:,} of {name}" for name, (kept, shared) in data["left_out"].items()]
+    measured = chain(data["table"].values(), data["ablation"].values(), filter(None, [data["speed"]]))
+    revisions = {found["revision"] for found in measured}
     facts = {
         "Processor time of a forecast": costs,
         f"Pairs of series that share {RUN} values in a row, up to a factor": shared,
+        "Series that are left out where they are added to training, because they share such values": left_out,
         "Revisions": sorted(revisions),
     }
     sections = {**tables(data["table"], ""), **tables(data["ablation"], "Ablation: ")}
+    if data["speed"]:
+        sections["Speed"] = speed_table(data["speed"])
     return (
         INTRODUCTION
         + "".join(f"\n## {title}\n\n{text}" for title, text in sections.items())
@@ -99,6 +105,22 @@ def differences(found: Mapping[str, Data], measure: str) -> str:
             mean, low, high = (format(value, f"+{form}") for value in row[measure])
             cells[name, row["part"], row["forecaster"], f"less {row['less']}"] = f"{mean} [{low}, {high}]"
     return _pivot(["set", "part", "forecaster"], cells)
+
+
+def speed_table(found: Data) -> str:
+    """Table of the time that forecasts take."""
+    seconds: Mapping[str, list[float]] = found["seconds"]
+    rows = [
+        [what.format(**found), clock, median_and_range([1e3 * value for value in seconds[name]], ".1f")]
+        for name, (what, clock) in MEASURED.items()
+    ]
+    rounds, load = len(seconds["one"]), found["load_after"]
+    return (
+        table(["forecasts of", "clock", "ms"], rows, left=2)
+        + f"\nMedian (minimum to maximum) of {rounds} rounds in turns, with two quantiles: {STEPS} steps, "
+        "in M3 those of the hold-outs. One client sends one request at a time. Load of the machine at the end: "
+        f"{load:.1f}.\n"
+    )
 
 
 def _pivot(heads: list[str], cells: Mapping[tuple[str, ...], str]) -> str:

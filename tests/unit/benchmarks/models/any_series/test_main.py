@@ -8,6 +8,7 @@ import pytest
 from artifact.arrays import Doubles
 from benchmarks.lib.record import Data
 from benchmarks.models.any_series import __main__ as program
+from benchmarks.models.any_series import training_series
 from benchmarks.models.any_series.__main__ import BENCHMARK, BOTH, LINEAR, SEASONAL, seeds_of
 from benchmarks.models.any_series.forecasters import Forecaster, naive
 from benchmarks.models.any_series.series import COMPETITIONS, LongSet, Series
@@ -30,7 +31,8 @@ def competitions(monkeypatch: pytest.MonkeyPatch, ett: LongSet) -> dict[str, lis
     found = {
         name: [quarterly("own", values[i], 4), quarterly("copy", values[3], 4)] for i, name in enumerate(COMPETITIONS)
     }
-    monkeypatch.setattr(program, "competition", found.__getitem__)
+    for module in (program, training_series):
+        monkeypatch.setattr(module, "competition", found.__getitem__)
     monkeypatch.setattr(program, "long_set", lambda name, data_dir: {("ETTh2", Path("data")): ett}[name, data_dir])
     monkeypatch.setattr(program, "SLOW", {"Theta": plus(1), "AutoETS": plus(3)})
     monkeypatch.setattr(program, "versioned", lambda label: f"{label} 1")
@@ -54,6 +56,7 @@ def mean(data: Data, label: str, measure: str = "mae") -> list[float]:
 def test_all_forecasters_are_measured_and_what_competitions_share(tmp_path: Path) -> None:
     data = measured(tmp_path, "--sets", *COMPETITIONS, "--any", "exports/two")
     assert data["overlap"] == [("M3", "M1", 1), ("M3", "Tourism", 1), ("M1", "Tourism", 1)]
+    assert data["left_out"] == {"M1": [1, 1], "Tourism": [1, 1], "M3": [1, 1]}
     found = [row["forecaster"] for row in data["table"]["M1"]["rows"] if row["part"] == "all"]
     assert found == ["naive", SEASONAL, "Theta", "AutoETS", "two", BOTH]
     assert mean(data["table"], BOTH, "interval") != mean(data["table"], "Theta", "interval")
@@ -83,3 +86,23 @@ def test_ablation_has_a_value_of_each_seed_and_stays_in_the_record(tmp_path: Pat
     (difference,) = first["M1"]["differences"]
     assert (difference["forecaster"], difference["less"]) == ("softmax", "s3")
     assert difference["mae"][0] == pytest.approx(mean(first, "softmax")[0] - np.mean(mean(first, "s3")))
+
+
+@pytest.mark.usefixtures("competitions")
+def test_variant_is_not_measured_on_series_that_it_was_trained_on(tmp_path: Path) -> None:
+    for name in ("s3-seed0", "s3-M1-Tourism-seed0", "s3-M3-seed0"):
+        (tmp_path / "variants" / name / "any-series").mkdir(parents=True)
+    data = measured(tmp_path, "--sets", "M1", "M3", "--ablation", str(tmp_path / "variants"))
+    found = {name: {row["forecaster"] for row in data["ablation"][name]["rows"]} for name in ("M1", "M3")}
+    assert found == {"M1": {"s3", "s3-M3"}, "M3": {"s3", "s3-M1-Tourism"}}
+
+
+def test_speed_is_measured_alone_and_kept(
+    tmp_path: Path, competitions: dict[str, list[Series]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[tuple[Path, list[Series]]]()
+    monkeypatch.setattr(program, "speed", lambda export, series: asked.append((export, series)) or {"seconds": {}})
+    data = measured(tmp_path, "--speed")
+    assert asked == [(Path("exports/any-series"), competitions["M3"])]
+    assert data["table"] == {}
+    assert data["speed"] == {"seconds": {}}

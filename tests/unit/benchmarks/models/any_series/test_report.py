@@ -4,6 +4,7 @@ from pathlib import Path
 
 from benchmarks.lib.record import Data
 from benchmarks.models.any_series.__main__ import BENCHMARK
+from benchmarks.models.any_series.speed import MEASURED
 from tests.support.records import expect_in_report, made_up
 
 
@@ -41,6 +42,11 @@ def test_report_has_all_series_parts_differences_and_the_ablation(tmp_path: Path
             "ablation": {"M3": ablation},
             "seconds": {"Theta": [4_731, 0.0024]},
             "overlap": [["M3", "M1", 143]],
+            "left_out": {"M1": [862, 139], "Tourism": [1_311, 0]},
+            "speed": {
+                **{"revision": "abf", "load_after": 0.25, "series": 3_003, "requests": 4},
+                "seconds": {name: [0.002, 0.009, 0.003] for name in MEASURED},
+            },
         }
     )
     expected = [
@@ -55,6 +61,10 @@ def test_report_has_all_series_parts_differences_and_the_ablation(tmp_path: Path
         "| M3 | s3 | 11.00 ± 1.41 |",
         "Theta 2.4 ms (4,731 series)",
         "up to a factor: M3 and M1 143.\n",
-        "Revisions: abc, abd, abe.\n",
+        "they share such values: 139 of 1,001 of M1, 0 of 1,311 of Tourism.\n",
+        "Revisions: abc, abd, abe, abf.\n",
+        "| a series of 512 values | processor | 3.0 (2.0 to 9.0) |",
+        "| the 3,003 series of M3 over HTTP, 4 requests | wall | 3.0 (2.0 to 9.0) |",
+        "of 3 rounds in turns",
     ]
     expect_in_report(BENCHMARK, measured, expected, tmp_path)
