@@ -3,6 +3,7 @@
 import json
 import lzma
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ def labelled(tmp_path: Path) -> Path:
     return lines(tmp_path / "train.jsonl", [{"text": f"document {i}", "label": i % 2} for i in range(40)])
 
 
-def unlabelled(path: Path, **files: Path) -> tuple[bytes, ...]:
+def unlabelled(path: Path, **files: Any) -> tuple[bytes, ...]:
     source = read_own(DataFiles(data=path, **files), columns_of(OWN))
     return with_unlabelled(OWN, load_documents(OWN, source), source).unlabelled
 

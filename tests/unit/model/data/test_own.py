@@ -302,7 +302,7 @@ def test_wrong_number_of_text_columns_is_an_error(
     assert capsys.readouterr().err == f"error: --text-column: {message}\n"
 
 
-def loaded(path: Path, config: DocumentsConfig = CONFIG, **files: Path) -> DocumentSet:
+def loaded(path: Path, config: DocumentsConfig = CONFIG, **files: Any) -> DocumentSet:
     """Return user data in splits."""
     return load_documents(config, read_own(DataFiles(data=path, **files), columns_of(config)))
 
@@ -351,9 +351,11 @@ def test_splits_depend_only_on_the_texts_and_their_seed(write: Write) -> None:
     assert set(other_seed["test"]) != set(first["test"])
 
 
-def splits_of(path: Path, *held_out: Path | None, **settings: Any) -> dict[str, list[str]]:
-    """Texts of every split; `held_out` are the files of validation and test."""
-    files = DataFiles(Path("data"), path, *held_out)
+def splits_of(
+    path: Path, validation: Path | None = None, test: Path | None = None, **settings: Any
+) -> dict[str, list[str]]:
+    """Texts of every split."""
+    files = DataFiles(Path("data"), path, validation, test)
     config = DocumentsConfig(name="own", **settings)
     data = load_documents(config, read_own(files, columns_of(config)))
     parts = {"train": data.train, "validation": data.validation, "test": data.test}

@@ -17,7 +17,7 @@ def one(collection: str, name: str, frequency: str, values: list[float]) -> Seri
 
 
 @pytest.fixture(autouse=True)
-def _competitions(monkeypatch: pytest.MonkeyPatch) -> None:
+def competitions(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Series]]:
     """Each has two yearly, a monthly and an irregular series; a yearly one of M1 holds the end of one of M3."""
     values = np.random.default_rng(0).uniform(50, 100, (12, 20))
     values[4, :8] = 2 * values[0, 12:]
@@ -28,10 +28,14 @@ def _competitions(monkeypatch: pytest.MonkeyPatch) -> None:
         for kinds in [("yearly", "yearly", "monthly", "other")]
     }
     monkeypatch.setattr(training_series, "competition", found.__getitem__)
+    return found
 
 
 def test_tables_hold_the_pasts_of_series_that_share_no_values(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    competitions: dict[str, list[Series]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["training_series", str(tmp_path / "out")])
     training_series.main()
@@ -51,7 +55,7 @@ def test_tables_hold_the_pasts_of_series_that_share_no_values(
         expected = {
             f"{series.collection}-{series.name}": series.past.tolist()
             for name in ("M1", "Tourism")
-            for series in training_series.competition(name)
+            for series in competitions[name]
             if series.frequency == frequency and series.name != "M10"
         }
         assert dict(zip(timeline.channels, timeline.values.T.tolist(), strict=True)) == expected
