@@ -415,7 +415,8 @@ class WindowLearner(TaskLearner):
         title = f"On {len(first_rows)} windows of that half, with a forecaster that was not trained on the series:"
         lines = self._table(title, errors)
         mse = {name: float(np.square(error, dtype=np.float64).mean()) for name, error in errors.items()}
-        return [*lines, *_warnings(mse.pop("model"), mse, "these windows")]
+        warnings = _warnings(mse.pop("model"), mse, "these windows")
+        return [*lines, *(f"{warning}; serve any-series, which needs no training" for warning in warnings)]
 
     def _table(self, title: str, errors: dict[str, Floats]) -> list[str]:
         """Table of METRICS, means over errors (B, O, C) of each forecaster."""

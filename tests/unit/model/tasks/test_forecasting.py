@@ -491,6 +491,11 @@ def test_comparison_has_the_forecaster_of_any_series(
         errors["any-series"].append(truth - np.transpose(forecast))
     for name, found_errors in errors.items():
         assert found[name] == pytest.approx(data.metrics(np.stack(found_errors)).mean(axis=(0, 1)), abs=1e-3)
+    assert found["model"][0] > found["any-series"][0]
+    assert lines[start + 4 :] == [
+        f"warning: the model is behind any-series on these windows: MSE {found['model'][0]:.4f}, any-series "
+        f"{found['any-series'][0]:.4f}; serve any-series, which needs no training"
+    ]
 
 
 def test_comparison_is_without_the_forecaster_of_any_series_if_it_cannot_answer(
