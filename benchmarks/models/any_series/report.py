@@ -118,9 +118,9 @@ def speed_table(found: Data) -> str:
     rounds, load = len(seconds["one"]), found["load_after"]
     return (
         table(["forecasts of", "processor, ms", "elapsed, ms"], rows)
-        + f"\nMedian (minimum to maximum) of {rounds} rounds in turns, with two quantiles; {STEPS} steps, in M3 those of "
-        "its hold-outs. One client sends one request at a time; the processor time is the server's. Load of the machine "
-        f"at the end: {load:.1f}.\n"
+        + f"\nMedian (minimum to maximum) of {rounds} rounds in turns. The forecasts are of {STEPS} steps, in M3 of "
+        "the hold-outs, with two quantiles. One client sends one request at a time; the processor time is the server's. "
+        f"Load of the machine at the end: {load:.1f}.\n"
     )
 
 
