@@ -119,7 +119,7 @@ def speed_table(found: Data) -> str:
     return (
         table(["forecasts of", "processor, ms", "elapsed, ms"], rows)
         + f"\nMedian (minimum to maximum) of {rounds} rounds in turns. The forecasts are of {STEPS} steps, in M3 of "
-        "the hold-outs, with two quantiles. One client sends one request at a time; the processor time is the server's. "
+        "the hold-outs, with two quantiles. A client sends one request at a time; the processor time is the server's. "
         f"Load of the machine at the end: {load:.1f}.\n"
     )
 
