@@ -8,10 +8,11 @@ import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, TypeVar, get_args, overload
 
 import numpy as np
+from typing_extensions import TypeIs
 
 from artifact.arrays import Array, Floats
 from artifact.backends.base import BATCH_ROWS, batches_at_once
@@ -22,14 +23,18 @@ from artifact.manifest import ExportManifest
 from artifact.series import Column, Tails, parse_frequency
 from artifact.tasks.any_series import AnySeries
 from artifact.tasks.base import Answer, Computation, RunModel, Task, advance
-from artifact.tasks.classification import Classification, ResultOptions
+from artifact.tasks.classification import Classification
 from artifact.tasks.forecaster import Forecaster, ForecastOptions
+from artifact.tasks.labels import ResultOptions
 from artifact.tasks.matching import LocatedText, Matching
+from artifact.tasks.series_classification import SeriesClassification
 
 Document = str | bytes | bytearray | memoryview
 """Text, encoded as UTF-8, or raw bytes."""
 Values = Column | Array
 """Values of a series."""
+Named = Mapping[str, Values]
+"""Values of each channel by its name."""
 Json = dict[str, Any]
 """An answer with the same keys as the server's JSON."""
 
@@ -60,47 +65,100 @@ class Model:
 
     @overload
     def classify(  # type: ignore[overload-overlap]  # a str is also a Sequence[str]; the first overload applies
-        self, documents: Document, *, top_k: int | None = ..., on_overflow: OnOverflow = ..., detail: bool = ...
+        self,
+        documents: Document | Named,
+        *,
+        top_k: int | None = ...,
+        on_overflow: OnOverflow = ...,
+        detail: bool = ...,
+        rate: float | None = ...,
     ) -> Json: ...
 
     @overload
     def classify(
         self,
-        documents: Sequence[Document],
+        documents: Sequence[Document] | Sequence[Named],
         *,
         top_k: int | None = ...,
         on_overflow: OnOverflow = ...,
         detail: bool = ...,
+        rate: float | None = ...,
     ) -> list[Json]: ...
+
+    @overload
+    def classify(
+        self,
+        documents: Sequence[Sequence[float | None]] | Values,
+        *,
+        top_k: int | None = ...,
+        on_overflow: OnOverflow = ...,
+        detail: bool = ...,
+        rate: float | None = ...,
+    ) -> Json: ...
 
     def classify(
         self,
-        documents: Document | Sequence[Document],
+        documents: Document | Sequence[Document] | Named | Sequence[Named] | Sequence[Values] | Values,
         *,
         top_k: int | None = None,
         on_overflow: OnOverflow = "windows",
         detail: bool = False,
+        rate: float | None = None,
     ) -> Json | list[Json]:
-        """Classify one document or several: returns label, scores and coverage (how much of the document was read).
+        """Classify one document or recording, or several: returns label, scores and coverage (how much was read).
 
         Args:
-            documents: documents of any length.
+            documents: documents of any length; or for a classifier of series a recording of any length: values of each
+                channel, the oldest first, None for a missing one, by name or in the order of `manifest.channels`, or
+                the values of the only channel. Several recordings are a list of mappings; their lengths may differ.
             top_k: number of scores to return, best first; None, or a number above the number of labels, returns all.
-            on_overflow: how to read documents longer than the model's max_length.
-            detail: whether to return the scores of each window and the contributions of each stretch.
+            on_overflow: how to read inputs longer than the model reads.
+            detail: whether to return the contributions of each stretch, and of documents the scores of each window.
+            rate: steps per second of the recordings, which are then resampled to the rate of the model.
 
         Raises: InvalidInput, InferenceFailed, NonFiniteOutput.
 
         """
-        if isinstance(documents, str | bytes | bytearray | memoryview):
-            return self.classify([documents], top_k=top_k, on_overflow=on_overflow, detail=detail)[0]
-        task = self._task(Classification, "classify documents")
         options = ResultOptions(top_k, on_overflow, detail)
-        _check_positive("top_k", top_k)
-        _check_overflow(on_overflow)
+        if isinstance(self.task, SeriesClassification):
+            return self._classify_series(self.task, documents, options, rate)
+        if _is_document(documents):
+            return self._classify_documents([documents], options, rate)[0]
+        return self._classify_documents(documents, options, rate)
+
+    def _classify_documents(self, documents: Any, options: ResultOptions, rate: float | None) -> list[Json]:
+        """Classify documents. Raises: as `classify`."""
+        task = self._task(Classification, "classify documents")
+        if isinstance(documents, Mapping):
+            self._task(SeriesClassification, "classify series")
+        _check_options(options)
+        if rate is not None:
+            raise InvalidInput.at("rate", f"{self.manifest.name} classifies texts, which have no rate; leave it out")
         _check_not_empty("inputs", documents)
         encoded = [_to_bytes(f"inputs.{i}", document) for i, document in enumerate(documents)]
-        return [result.as_json(options) for result in self._run(task.classify(encoded, on_overflow))]
+        return [result.as_json(options) for result in self._run(task.classify(encoded, options.on_overflow))]
+
+    def _classify_series(
+        self, task: SeriesClassification, series: Any, options: ResultOptions, rate: float | None
+    ) -> Json | list[Json]:
+        """Classify a recording, or several if they are a list of mappings. Raises: as `classify`."""
+        _check_options(options)
+        _check_number("rate", rate)
+        is_one = isinstance(series, Mapping)
+        if not is_one:
+            if _is_document(series) or (isinstance(series, Sequence) and any(map(_is_document, series[:1]))):
+                self._task(Classification, "classify documents")
+            _check_sequence("series", series, "values")
+            is_one = not isinstance(series[0], Mapping)
+        recordings = []
+        for place, one in [("series", series)] if is_one else [(f"series.{i}", one) for i, one in enumerate(series)]:
+            names, columns = _channels_of(place, one)
+            for name, column in zip(names or range(len(columns)), columns, strict=True):
+                _check_column(f"{place}.{name}", column)
+            recordings.append(task.recording(columns, names, rate, place))
+        computation = task.classify(recordings, options.on_overflow, detail=options.detail)
+        found = [result.as_json(options) for result in self._run(computation)]
+        return found[0] if is_one else found
 
     def score(self, pairs: Sequence[tuple[Document, Document]], *, on_overflow: OnOverflow = "windows") -> list[Json]:
         """Score pairs of documents: returns the probability that the two match, and the coverage of both.
@@ -259,6 +317,25 @@ class Model:
         return self._pools.setdefault(os.getpid(), pool)
 
 
+def _check_options(options: ResultOptions) -> None:
+    """Check the options of a classification. Raises: InvalidInput."""
+    _check_positive("top_k", options.top_k)
+    _check_overflow(options.on_overflow)
+
+
+def _channels_of(place: str, recording: Any) -> tuple[list[str] | None, list[Any]]:
+    """Names of the channels of a recording, None if they have the model's order, and their values.
+
+    Raises: InvalidInput if several recordings mix mappings and lists.
+    """
+    if isinstance(recording, Mapping):
+        return list(recording), list(recording.values())
+    if place != "series":
+        message = f"must be a mapping from channels to values, as the others are, not {type(recording).__name__}"
+        raise InvalidInput.at(place, message)
+    return None, list(recording) if hasattr(recording[0], "__len__") else [recording]
+
+
 def _check_overflow(on_overflow: str) -> None:
     """Check that the option has an allowed value, as the server's schemas do for requests. Raises: InvalidInput."""
     if on_overflow not in (allowed := get_args(OnOverflow)):
@@ -273,6 +350,12 @@ def _check_positive(place: str, number: int | None) -> None:
         raise InvalidInput.at(place, f"must be an integer, not {type(number).__name__}")
     if number < 1:
         raise InvalidInput.at(place, f"must be at least 1, not {number}")
+
+
+def _check_number(place: str, number: float | None) -> None:
+    """Check that a value is None or a number. Raises: InvalidInput."""
+    if number is not None and (isinstance(number, bool) or not isinstance(number, Real)):
+        raise InvalidInput.at(place, f"must be a number, not {type(number).__name__}")
 
 
 def _check_not_empty(what: str, inputs: Sequence[object]) -> None:
@@ -298,17 +381,24 @@ def _located(place: str, document: Document) -> LocatedText:
     return LocatedText(place, _to_bytes(place, document))
 
 
-def _check_sequence(place: str, documents: Sequence[object]) -> None:
-    """Check that `documents` is a sequence and not a single text. Raises: InvalidInput."""
-    if isinstance(documents, str | bytes | bytearray) or not isinstance(documents, Sequence | np.ndarray):
-        raise InvalidInput.at(place, f"must be a sequence of documents, not {type(documents).__name__}")
-    _check_not_empty(place, documents)
+def _is_document(value: object) -> TypeIs[Document]:
+    """Whether a value is one document."""
+    return isinstance(value, str | bytes | bytearray | memoryview)
+
+
+def _check_sequence(place: str, inputs: Sequence[object], what: str = "documents") -> None:
+    """Check that `inputs` is a sequence and not a single text. Raises: InvalidInput."""
+    if _is_document(inputs) or not isinstance(inputs, Sequence | np.ndarray):
+        raise InvalidInput.at(place, f"must be a sequence of {what}, not {type(inputs).__name__}")
+    _check_not_empty(place, inputs)
 
 
 def _check_column(place: str, column: Values) -> None:
     """Check that all values are numbers or None; NumPy would convert strings and booleans. Raises: InvalidInput."""
     if isinstance(column, str | bytes) or not hasattr(column, "__len__"):
         raise InvalidInput.at(place, f"must be a sequence of numbers, not {type(column).__name__}")
+    if isinstance(column, np.ndarray) and column.ndim != 1:
+        raise InvalidInput.at(place, f"must be a sequence of numbers, not an array of {column.ndim} dimensions")
     kinds = {column.dtype.type} if isinstance(column, np.ndarray) else set(map(type, column))
     wrong = [kind for kind in kinds if kind is bool or not issubclass(kind, (int, float, np.number, type(None)))]
     if wrong:

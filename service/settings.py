@@ -52,6 +52,8 @@ class Settings(BaseSettings):
     """Allow clients to load and unload models (Open Inference Protocol); needs one worker."""
     default_classifier: str | None = None
     """Classifier for requests that name no model; by default the one in `defaults.json` in `exports`."""
+    default_series_classifier: str | None = None
+    """Classifier of series for requests that name no model; by default the one in `defaults.json`."""
     default_matcher: str | None = None
     """Matcher for requests that name no model; by default the one in `defaults.json`."""
     default_forecaster: str | None = None

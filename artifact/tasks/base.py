@@ -113,7 +113,10 @@ class Task(ABC):
     """What its models are called. `default_KIND` is the setting that names the default model."""
     manifest_type: ClassVar[type[ExportManifest]]
     operations: ClassVar[tuple[str, ...]]
-    """What `predict` and `batch` compute; the first is the default. Each is a method of `artifact.local.Model`."""
+    """What `predict` and `batch` compute; the first is the default. Each is a method of `artifact.local.Model`. Tasks
+    whose requests have another `field` may share one."""
+    field: ClassVar[str] = "inputs"
+    """Field of JSON requests with the inputs; it differs between tasks with the same operation."""
     is_chosen_by_input: ClassVar[bool] = False
     """Whether the inputs of a request without a model's name may choose another model than the default."""
     has_head: ClassVar[bool] = False

@@ -1,10 +1,8 @@
 """Text classification: documents -> labels with scores."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -13,23 +11,19 @@ from artifact.arrays import Array, Floats
 from artifact.documents import OnOverflow, Span, TextCoverage, WordCounts, bytes_used, combine, cut, take
 from artifact.encodings import as_text
 from artifact.errors import InvalidInput
-from artifact.manifest import ManifestPart, Text, TextManifest
+from artifact.manifest import ManifestPart, TextManifest
 from artifact.tasks.base import Answer, Computation, RunModel, Task, Tensor, TensorAnswer, VectorCache
+from artifact.tasks.labels import (
+    NUMBER_BYTES,
+    LabelledManifest,
+    ResultOptions,
+    label_bytes,
+    max_stretch_bytes,
+    ranked,
+)
 
 KNOWN_SHAPE = (-1, 2)
 """Shape of the output of a classifier that counts known words: rows, and the number of known words and of all words."""
-NUMBER_BYTES = 24
-"""Maximum bytes of a number of 64 bits in JSON."""
-
-
-class ReliabilityBin(ManifestPart):
-    """Test documents whose top score falls into one bin."""
-
-    score: float
-    """Mean top score."""
-    accuracy: float
-    """Share of correct answers."""
-    examples: int
 
 
 class Stretches(ManifestPart):
@@ -52,15 +46,10 @@ class KnownWords(ManifestPart):
     median: float = Field(ge=0, le=1)
 
 
-class ClassifierManifest(TextManifest):
+class ClassifierManifest(LabelledManifest, TextManifest):
     """Documents -> labels."""
 
     task: Literal["text-classification"]
-    labels: tuple[Text, ...] = Field(min_length=2)
-    temperature: float = Field(default=1.0, gt=0)
-    """Calibration temperature. The exported weights are already divided by it."""
-    reliability: tuple[ReliabilityBin, ...] = ()
-    """Mean score and accuracy on the test split, by score bin."""
     words: Literal["unicode"] | None = None
     """Rule by which the model finds words. None for models of bytes, and for exports of before this rule, whose words
     consist of ASCII letters, digits and bytes above 127."""
@@ -68,14 +57,6 @@ class ClassifierManifest(TextManifest):
     """None if the model returns logits only."""
     known: KnownWords | None = None
     """Shares of known words that are normal for the model; None if it does not count words."""
-
-    @model_validator(mode="after")
-    def _check_labels(self) -> Self:
-        if self.outputs[0].shape != (-1, len(self.labels)):
-            raise ValueError(f"{len(self.labels)} labels do not fit outputs of shape {self.outputs[0].shape}")
-        if len(set(self.labels)) != len(self.labels):
-            raise ValueError("labels must differ")
-        return self
 
     @property
     def counts_words(self) -> bool:
@@ -102,17 +83,6 @@ class ClassifierManifest(TextManifest):
         if len(self.stretches.base) != len(self.labels):
             raise ValueError(f"{len(self.labels)} labels do not fit a base of {len(self.stretches.base)} numbers")
         return self
-
-
-class ResultOptions(NamedTuple):
-    """What a result holds."""
-
-    top_k: int | None = None
-    """Number of scores to return, best first; None, or a number above the number of labels, returns all."""
-    on_overflow: OnOverflow = "windows"
-    """How documents longer than the model's max_length were read."""
-    detail: bool = False
-    """Whether to return the scores of each window and the contributions of each stretch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +120,7 @@ class ClassifiedDocument:
     def as_json(self, options: ResultOptions) -> dict[str, Any]:
         """The JSON object returned to clients, best score first."""
         labels = self.task.manifest.labels
-        scores = _ranked(self.scores, labels, options.top_k)
+        scores = ranked(self.scores, labels, options.top_k)
         result: dict[str, Any] = {
             **scores[0],
             "scores": scores,
@@ -159,7 +129,7 @@ class ClassifiedDocument:
         if options.detail:
             rows = self.rows
             result["windows"] = [
-                {"start": start, "end": end, "scores": _ranked(row.scores, labels, options.top_k)}
+                {"start": start, "end": end, "scores": ranked(row.scores, labels, options.top_k)}
                 for row in rows
                 for start, end in row.spans
             ]
@@ -203,8 +173,7 @@ class Classification(Task):
     def __init__(self, manifest: ClassifierManifest) -> None:
         self.manifest = manifest
         self._classes = len(manifest.labels)
-        written = (len(json.dumps(label, ensure_ascii=False).encode()) for label in manifest.labels)
-        self._label_bytes = sorted(written, reverse=True)
+        self._label_bytes = label_bytes(manifest.labels)
         # without contributions, each row is one stretch that contributes its logits
         self._contributions, self.stretch_bytes = slice(0, None), manifest.max_length
         if manifest.stretches is not None:
@@ -287,17 +256,14 @@ class Classification(Task):
         if not options.detail:
             return 0
         lengths = self._label_bytes[: options.top_k]
-        names, numbers = sum(lengths), NUMBER_BYTES * len(lengths)
-        stretch_bytes = len('{"start":,"end":,"contributions":{}},') + 2 * NUMBER_BYTES
-        stretch_bytes += names + numbers + len(":,") * len(lengths)
         window_bytes = len('{"start":,"end":,"scores":[]},') + 2 * NUMBER_BYTES
-        window_bytes += names + numbers + len('{"label":,"score":},') * len(lengths)
+        window_bytes += sum(lengths) + (NUMBER_BYTES + len('{"label":,"score":},')) * len(lengths)
         rows, length = 1, min(size, self.manifest.max_length)
         if options.on_overflow == "windows":
             rows = len(cut(size, self.manifest.max_length, self.manifest.window_overlap, "windows"))
         stretches = rows * -(-length // self.stretch_bytes)
         windows = rows + 1  # `head_tail` reads two parts in one row
-        return windows * window_bytes + stretches * stretch_bytes + len('"windows":[],"stretches":[],')
+        return windows * window_bytes + stretches * max_stretch_bytes(lengths) + len('"windows":[],"stretches":[],')
 
 
 def _bounds(spans: Sequence[Span], length: int) -> list[Span]:
@@ -306,9 +272,3 @@ def _bounds(spans: Sequence[Span], length: int) -> list[Span]:
     starts = positions[::length]
     last = np.append(positions[length - 1 :: length], positions[-1])[: len(starts)]
     return list(zip(starts.tolist(), (last + 1).tolist(), strict=True))
-
-
-def _ranked(scores: Sequence[float], labels: Sequence[str], top_k: int | None) -> list[dict[str, Any]]:
-    """Labels with their scores, best first; at most `top_k`."""
-    pairs = sorted(zip(labels, scores, strict=True), key=itemgetter(1), reverse=True)
-    return [{"label": label, "score": score} for label, score in pairs[:top_k]]

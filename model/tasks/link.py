@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from artifact import documents
-from artifact.tasks.classification import ReliabilityBin
+from artifact.tasks.labels import ReliabilityBin
 
 Outputs = NDArray[np.float32] | NDArray[np.float64]
 Targets = NDArray[Any]

@@ -9,7 +9,7 @@ import matplotlib
 import numpy as np
 
 from artifact.arrays import Doubles
-from artifact.tasks.classification import ReliabilityBin
+from artifact.tasks.labels import ReliabilityBin
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # after the choice of the backend

@@ -4,6 +4,8 @@
   (1 + pluses) / (2 + pluses + minuses) and 1 minus that.
 - `matcher`: the vector of a row counts its "+" and "-"; a pair whose vectors have the dot product d scores
   (1 + d) / (2 + d).
+- `series_classifier`: a row scores `wave` with the sigmoid of the mean of its first channel plus the last value of its
+  last one, both standardised; `rest` gets the remainder.
 - `forecaster`: repeats the last value; the errors behind its bands are -1, 0 and 2 deviations at every step.
 - `any_series`: forecasts any series; `quantiles_of` computes its answers.
 """
@@ -26,6 +28,7 @@ from artifact.tasks.base import Answer, Computation, RunHead, RunModel, advance
 from artifact.tasks.classification import Classification, ClassifierManifest
 from artifact.tasks.forecasting import ForecasterManifest, Forecasting
 from artifact.tasks.matching import MatcherManifest, Matching
+from artifact.tasks.series_classification import SeriesClassification, SeriesClassifierManifest
 from artifact.univariate import features as univariate
 from artifact.univariate.features import FUTURE, PATCH
 from service.app import create_app
@@ -43,6 +46,10 @@ MAX_LENGTH, OVERLAP = 16, 4
 LABELS = ("negative", "positive")
 MIN_LENGTH = 2
 """Lengths of the rows of a matcher, in bytes."""
+GESTURES, AXES = ("rest", "wave"), ("x", "y")
+"""Labels and channels of a classifier of series."""
+STEPS, STEP_OVERLAP, RATE = 8, 2, 10.0
+"""Lengths of its rows in steps, and steps per second."""
 CHANNELS = ("load", "heat")
 CONTEXT, HORIZON = 4, 3
 MEAN, SCALE = 10.0, 2.0
@@ -143,6 +150,40 @@ def matcher(name: str = "twins", version: int = 1) -> LoadedModel:
     )
     head = Backend("logits", lambda inputs: np.log1p((inputs["a"] * inputs["b"]).sum(axis=1, keepdims=True)))
     return LoadedModel(Matching(manifest), Backend("vectors", _counts), "onnx", 0.5, head)
+
+
+def series_classifier(
+    name: str = "gestures", version: int = 1, channels: Sequence[str] = AXES, rate: float | None = RATE
+) -> LoadedModel:
+    """Return a classifier of series."""
+    count = len(channels)
+    manifest = SeriesClassifierManifest.model_validate(
+        {
+            **_common(name, version),
+            "task": "series-classification",
+            "files": [_file("model.onnx", STEPS)],
+            "inputs": [
+                {"name": "stretched", "datatype": "FP32", "shape": [-1, STEPS, count]},
+                {"name": "series", "datatype": "FP32", "shape": [-1, STEPS, count]},
+                {"name": "lengths", "datatype": "INT32", "shape": [-1]},
+            ],
+            "outputs": [{"name": "logits", "datatype": "FP32", "shape": [-1, len(GESTURES)]}],
+            "labels": GESTURES,
+            "channels": channels,
+            "length": STEPS,
+            "window_overlap": STEP_OVERLAP,
+            "mean": [MEAN] * count,
+            "scale": [SCALE] * count,
+            "rate": rate,
+        }
+    )
+    return LoadedModel(SeriesClassification(manifest), Backend("logits", gesture_logits), "onnx", 0.5)
+
+
+def gesture_logits(inputs: Tensors) -> Array:
+    """Return the outputs of `series_classifier` for a batch."""
+    wave = inputs["series"][:, :, 0].sum(axis=1) / inputs["lengths"] + inputs["stretched"][:, -1, -1]
+    return np.stack([np.zeros(len(wave)), wave], axis=1)
 
 
 def forecaster(

@@ -1,4 +1,4 @@
-"""Exports of the forecasters of `tests.support.models`, whose answers can be computed by hand."""
+"""Exports of models of series of `tests.support.models`, whose answers can be computed by hand."""
 
 import json
 from collections.abc import Sequence
@@ -8,11 +8,25 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from artifact.arrays import Array
 from artifact.exports import sha256_of
 from artifact.loading import LoadedModel
 from artifact.tasks.forecasting import Forecasting
 from artifact.univariate import features as univariate
-from tests.support.models import CONTEXT, HORIZON, QUANTILES, TOKENS, any_series, forecaster, outputs_of
+from tests.support.models import (
+    AXES,
+    CONTEXT,
+    GESTURES,
+    HORIZON,
+    QUANTILES,
+    STEPS,
+    TOKENS,
+    any_series,
+    forecaster,
+    gesture_logits,
+    outputs_of,
+    series_classifier,
+)
 
 
 def write_naive_forecaster(exports: Path, name: str, channels: Sequence[str]) -> None:
@@ -38,6 +52,18 @@ def write_any_series(exports: Path, name: str) -> None:
         folder / "golden.npz", tokens=tokens, lengths=np.array([20, TOKENS[-1]], np.int32), quantiles=outputs_of(tokens)
     )
     onnx.save(_any_series_graph(), folder / "model.onnx")
+    _write_manifest(folder, model)
+
+
+def write_series_classifier(exports: Path, name: str) -> None:
+    """Write `tests.support.models.series_classifier` to a folder of exports."""
+    model, folder = series_classifier(name), exports / name / "1"
+    folder.mkdir(parents=True)
+    series = np.linspace(-1, 1, 2 * STEPS * len(AXES), dtype=np.float32).reshape(2, STEPS, len(AXES))
+    inputs: dict[str, Array] = {"stretched": series[::-1], "series": series, "lengths": np.array([STEPS, 3], np.int32)}
+    golden = {**inputs, "logits": gesture_logits(inputs).astype(np.float32)}
+    np.savez(folder / "golden.npz", allow_pickle=False, **golden)
+    onnx.save(_series_classifier_graph(), folder / "model.onnx")
     _write_manifest(folder, model)
 
 
@@ -78,6 +104,38 @@ def _any_series_graph() -> onnx.ModelProto:
             *(numpy_helper.from_array(np.array(values), name) for name, values in first),
             numpy_helper.from_array(np.ones(1, np.float32), "one"),
             numpy_helper.from_array(QUANTILES.astype(np.float32), "of_all"),
+        ],
+    )
+    return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+
+
+def _series_classifier_graph() -> onnx.ModelProto:
+    rows: list[str | int | None] = ["batch", STEPS, len(AXES)]
+    graph = helper.make_graph(
+        [
+            helper.make_node("Gather", ["series", "first"], ["x"], axis=2),
+            helper.make_node("ReduceSum", ["x", "steps"], ["sum"]),
+            helper.make_node("Cast", ["lengths"], ["counts"], to=TensorProto.FLOAT),
+            helper.make_node("Unsqueeze", ["counts", "steps"], ["columns"]),
+            helper.make_node("Div", ["sum", "columns"], ["mean"]),
+            helper.make_node("Slice", ["stretched", "starts", "ends"], ["corner"]),
+            helper.make_node("Squeeze", ["corner", "steps"], ["last"]),
+            helper.make_node("Add", ["mean", "last"], ["wave"]),
+            helper.make_node("Mul", ["wave", "shares"], ["logits"]),
+        ],
+        "gestures",
+        [
+            helper.make_tensor_value_info("stretched", TensorProto.FLOAT, rows),
+            helper.make_tensor_value_info("series", TensorProto.FLOAT, rows),
+            helper.make_tensor_value_info("lengths", TensorProto.INT32, ["batch"]),
+        ],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", len(GESTURES)])],
+        [
+            numpy_helper.from_array(np.zeros(1, np.int64)[0], "first"),
+            numpy_helper.from_array(np.ones(1, np.int64), "steps"),
+            numpy_helper.from_array(np.array([0, STEPS - 1, 1]), "starts"),
+            numpy_helper.from_array(np.array([2**31, STEPS, 2]), "ends"),
+            numpy_helper.from_array(np.array([0, 1], np.float32), "shares"),
         ],
     )
     return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])

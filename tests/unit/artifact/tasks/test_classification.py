@@ -12,9 +12,9 @@ from artifact.tasks.classification import (
     Classification,
     ClassifiedDocument,
     ClassifierManifest,
-    ResultOptions,
     Stretches,
 )
+from artifact.tasks.labels import ResultOptions
 from tests.support.models import classifier, compute, rows_of
 from tests.support.paths import EXPORTS
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 from matplotlib import image, pyplot
 
-from artifact.tasks.classification import ReliabilityBin
+from artifact.tasks.labels import ReliabilityBin
 from model.training.plot import plot_history, plot_reliability
 
 
