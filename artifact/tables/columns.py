@@ -84,7 +84,7 @@ def _choose(sheet: Sheet, layout: Layout, time: str | None) -> Columns:
         cells = sheet.column(name)
         if _is_index(name, cells, is_first=position == 0, is_timed=time is not None):
             indices.append(repr(name))
-        elif _is_text(cells, has_commas=sheet.has_decimal_commas):
+        elif holds_text(cells, has_commas=sheet.has_decimal_commas):
             texts.append(repr(name))
         else:
             channels.append(name)
@@ -108,7 +108,7 @@ def _find_time(sheet: Sheet, names: Sequence[str], layout: Layout) -> str | None
     cells = {name: [row[sheet.columns.index(name)] for row in rows] for name in names}
     stamped = [name for name in names if _share(_texts(cells[name], SAMPLE), layout) > 0.5]
     if stamped:
-        named = [name for name in stamped if _is_time_name(name)]
+        named = [name for name in stamped if is_time_name(name)]
         if len(stamped) == 1 or stamped[0] == sheet.columns[0]:
             return stamped[0]
         if len(named) == 1:
@@ -126,11 +126,11 @@ def _numbered_time(sheet: Sheet, texts: Mapping[str, Sequence[str]]) -> str | No
     numbered = [name for name in texts if _mostly(NUMBER, texts[name])]
     first = next((name for name in sheet.columns if name not in texts or not _is_counter(texts[name])), None)
     for name in numbered:
-        if numeric_reader(texts[name]) and (_is_time_name(name) or (name == first and _is_steady(texts[name]))):
+        if numeric_reader(texts[name]) and (is_time_name(name) or (name == first and _is_steady(texts[name]))):
             return name
     for name in numbered:
         is_first = name == sheet.columns[0]
-        if _is_steady(texts[name], rising=True) if is_first else _is_time_name(name) and _is_steady(texts[name]):
+        if _is_steady(texts[name], rising=True) if is_first else is_time_name(name) and _is_steady(texts[name]):
             return name
     return None
 
@@ -138,7 +138,7 @@ def _numbered_time(sheet: Sheet, texts: Mapping[str, Sequence[str]]) -> str | No
 def _unreadable_time(sheet: Sheet, texts: Mapping[str, Sequence[str]]) -> str | None:
     """The column with text in the place of times, so that an error names its cells."""
     for name, cells in texts.items():
-        is_date = _is_time_name(name) or (name == sheet.columns[0] and _mostly(DATE_LIKE, cells))
+        is_date = is_time_name(name) or (name == sheet.columns[0] and _mostly(DATE_LIKE, cells))
         if is_date and cells and not _mostly(NUMBER_LIKE, cells):
             return name
     return None
@@ -160,7 +160,8 @@ def _mostly(pattern: re.Pattern[str], texts: Sequence[str]) -> bool:
     return 2 * sum(pattern.fullmatch(text) is not None for text in texts) > len(texts)
 
 
-def _is_time_name(name: str) -> bool:
+def is_time_name(name: str) -> bool:
+    """Whether a name, in any notation, is one of `TIME_NAMES`."""
     return TIME_NAMES.fullmatch(name.strip().lower().replace(" ", "_").replace("-", "_")) is not None
 
 
@@ -189,7 +190,7 @@ def _is_index(name: str, cells: Sequence[Any], *, is_first: bool, is_timed: bool
     return is_timed and (is_first or name.strip().lower() in COUNTER_NAMES) and _is_counter(_texts(cells))
 
 
-def _is_text(cells: Sequence[Any], *, has_commas: bool) -> bool:
+def holds_text(cells: Sequence[Any], *, has_commas: bool) -> bool:
     """Whether most cells, of SPREAD over the column, are neither numbers nor meant as numbers."""
     known = [cell for cell in cells if not is_missing(cell)]
     known = known[:: max(1, len(known) // SPREAD)]
@@ -214,10 +215,10 @@ def find_id_columns(sheet: Sheet, time: str) -> tuple[str, ...]:
     candidates = list[tuple[bool, int, str]]()
     for name, cells in texts.items():
         count = len(set(cells))
-        if name == time or _is_time_name(name) or not 2 <= count <= len(cells) / 2:
+        if name == time or is_time_name(name) or not 2 <= count <= len(cells) / 2:
             continue
         is_text = not _mostly(NUMBER, cells)
-        if not is_text or _is_text(sheet.column(name), has_commas=sheet.has_decimal_commas):
+        if not is_text or holds_text(sheet.column(name), has_commas=sheet.has_decimal_commas):
             candidates.append((not is_text, count, name))
     names = [name for _, _, name in sorted(candidates)][:MOST_IDS]
     for found in [*((name,) for name in names), *combinations(names, 2)]:

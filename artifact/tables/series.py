@@ -23,6 +23,8 @@ from artifact.tables.values import is_missing
 
 LISTED = 10
 """Maximum number of places that an error names."""
+MOST_CELLS = 50_000_000
+"""Maximum number of cells of a table, each of which takes about 100 bytes."""
 NUMBER = re.compile(r"[+-]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 """A number, with a decimal point or a decimal comma."""
 
@@ -57,7 +59,7 @@ def read_sheet(path: Path, encoding: str = "", named: Collection[str] = ()) -> S
         encoding: codec of a text without a byte order mark.
         named: columns that the file should have: if it has one, numbers in its first line are names.
 
-    Raises: InputError naming the line of a bad row, or a name of a column that is not allowed.
+    Raises: InputError naming the line of a bad row or after MOST_CELLS, or a name of a column that is not allowed.
 
     """
     with open_table(path, encoding, kind_of(path.name) if is_table(path.name) else ".csv") as table:
@@ -69,6 +71,8 @@ def read_sheet(path: Path, encoding: str = "", named: Collection[str] = ()) -> S
                 raise InputError(f"{place}: {row.reason}")
             lines.append(int(place.rpartition(":")[2]))
             cells.append(row)
+            if len(cells) * len(columns) > MOST_CELLS:
+                raise InputError(f"{place}: more than {MOST_CELLS:,} cells")
     if not cells:
         raise InputError(f"{table.name} has no rows")
     has_commas = isinstance(table, Delimited) and table.separator != ","

@@ -17,6 +17,8 @@ from artifact.tables.containers import HEAD, container_of
 
 TABLES, LINES = (".csv", ".tsv"), (".jsonl", ".ndjson")
 """Extensions of tables of text, which may be compressed."""
+TS = ".ts"
+"""Extension of files of labelled recordings in the form of the UEA archive, which may be compressed."""
 STDIN = Path("-")
 """Path that stands for standard input."""
 PACKED: dict[str, Callable[[Any], Any]] = {".gz": gzip.open, ".xz": lzma.open}
@@ -43,10 +45,10 @@ def name_of(path: Path) -> str:
 
 
 def kind_of(name: str) -> str:
-    """Extension of a file name in lower case; of a compressed table of text, that of the table."""
+    """Extension of a file name in lower case; of a compressed text, that of the text."""
     path = Path(name)
     end, inner = path.suffix.lower(), Path(path.stem).suffix.lower()
-    return inner if end in PACKED and inner in (*TABLES, *LINES) else end
+    return inner if end in PACKED and inner in (*TABLES, *LINES, TS) else end
 
 
 @contextmanager

@@ -1,15 +1,16 @@
 """Documents and their splits. Used by `model.tasks.classification`."""
 
-import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from artifact.tables.labels import class_notes
 from model.config.data import DocumentsConfig
 from model.data import images, imdb, listops, long_documents, newsgroups, own, synthetic
 from model.data.lines import TRAIN_TEST, LabelledLines
 from model.data.own import Example, OwnTexts, TextColumns
+from model.data.splits import assign, digest
 from model.errors import UserError
 
 PARTS = ("validation", "test")
@@ -140,7 +141,7 @@ def _texts_of_groups(config: DocumentsConfig, rows: _Rows) -> set[bytes]:
         groups_of_label[label].add(group)
     chosen = set[str]()
     for groups in groups_of_label.values():
-        order = sorted(groups, key=lambda group: _digest(config, group.encode()))
+        order = sorted(groups, key=lambda group: digest(config.split_seed, group.encode()))
         chosen |= set(order[: round(config.validation_fraction * len(order))])
     return {text for text, group in group_of.items() if group in chosen}
 
@@ -195,7 +196,7 @@ def _own(config: DocumentsConfig, source: OwnTexts) -> DocumentSet:
     for row in labelled:
         part = row.split if row.split in PARTS else split[row.texts[0]]
         parts[part].append((row.texts[0], labels.index(row.label), row.group))
-    notes = (*own.classes(labelled), *notes, *_notes(rows, pool, leaks))
+    notes = (*class_notes(row.written for row in labelled), *notes, *_notes(rows, pool, leaks))
     return replace(_document_set(parts, labels), notes=notes, fingerprint=source.fingerprint)
 
 
@@ -211,20 +212,17 @@ def _split_off(config: DocumentsConfig, pool: list[Example], missing: list[str])
         return dict.fromkeys(first, "train")
     unit_of = {text: row.group.encode() or text for text, row in first.items()}
     labels = _most_frequent({text: row.label for text, row in first.items()}, unit_of)
-    fractions = {"validation": config.validation_fraction, "test": config.test_fraction}
-    split: dict[bytes, str] = {}
+    counts = Counter(labels.values())
     for label in sorted({row.label for row in pool}):
-        units = sorted((unit for unit in labels if labels[unit] == label), key=lambda unit: _digest(config, unit))
-        if len(units) <= len(missing):
+        if counts[label] <= len(missing):
             place = next(row.place for row in pool if row.label == label)
             what = "groups in which it is the most frequent" if config.group_column else "different texts"
-            raise UserError(f"{place}: label {label!r} has {len(units)} {what}; at least {1 + len(missing)} are needed")
-        counts = {name: max(1, round(fractions[name] * len(units))) for name in reversed(missing)}
-        if sum(counts.values()) >= len(units):
-            counts = dict.fromkeys(counts, 1)
-        names = [name for name, count in counts.items() for _ in range(count)]
-        names += ["train"] * (len(units) - len(names))
-        split |= dict(zip(units, names, strict=True))
+            raise UserError(
+                f"{place}: label {label!r} has {counts[label]} {what}; at least {1 + len(missing)} are needed"
+            )
+    fractions = {"test": config.test_fraction, "validation": config.validation_fraction}
+    held_out = {name: fraction for name, fraction in fractions.items() if name in missing}
+    split = assign(labels, held_out, config.split_seed)
     return {text: split[unit] for text, unit in unit_of.items()}
 
 
@@ -259,14 +257,9 @@ def _check_known(rows: list[Example], labels: list[str]) -> None:
             raise UserError(f"{row.place}: the label {row.label!r} is not in training; known: {', '.join(labels)}")
 
 
-def _digest(config: DocumentsConfig, text: bytes) -> bytes:
-    """Hash that assigns a text to a split; depends only on the text and the split seed."""
-    return hashlib.sha256(config.split_seed.to_bytes(8, "little", signed=True) + text).digest()
-
-
 def _position(config: DocumentsConfig, text: bytes) -> float:
     """Number in [0, 1) that places a text in a random order."""
-    return int.from_bytes(_digest(config, text)[:8], "little") / 2**64
+    return int.from_bytes(digest(config.split_seed, text)[:8], "little") / 2**64
 
 
 def _documents(rows: _Rows) -> LabelledDocuments:

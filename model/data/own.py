@@ -1,9 +1,7 @@
 """User data: tables, JSON Lines, Parquet, or a folder with one subfolder of text files per class."""
 
 import hashlib
-import re
-import unicodedata
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,10 +25,6 @@ SPLITS = {
 """Values of a split column -> split."""
 ORDER = ("train", "validation", "test")
 """Splits, earlier to later; of copies, the one in the latest split is kept."""
-SHOWN_CLASSES = 50
-"""Maximum number of classes that a note lists; of more, the largest."""
-SHOWN_LENGTH = 40
-"""Maximum characters of a label in a note."""
 
 
 class Example(NamedTuple):
@@ -134,6 +128,10 @@ class OwnTexts:
             digests.append(digest.digest())
         return hashlib.sha256(b"".join(sorted(digests))).hexdigest()
 
+    def with_held_out(self, other: "OwnTexts") -> "OwnTexts":
+        """These texts with the files of validation and test of others."""
+        return replace(self, validation=other.validation, test=other.test)
+
     def split_rows(self, split_column: str) -> tuple[list[Example], tuple[str, ...]]:
         """Rows of all labelled files with their splits, and notes.
 
@@ -141,7 +139,8 @@ class OwnTexts:
 
         Raises: UserError naming file and line.
         """
-        rows, notes = [row._replace(split=_split(row, split_column)) for row in self.data.rows], self.data.notes
+        rows, notes = list(self.data.rows), self.data.notes
+        rows = [row._replace(split=split_column and split_of(row.place, row.split, split_column)) for row in rows]
         for name, file in (("validation", self.validation), ("test", self.test)):
             if file is not None:
                 rows += [row._replace(split=name) for row in file.rows]
@@ -197,22 +196,6 @@ def without_leaks(rows: list[Example]) -> tuple[list[Example], int]:
     return kept, len(rows) - len(kept)
 
 
-def classes(rows: Sequence[Example]) -> tuple[str, ...]:
-    """Notes that list the labels with their numbers of rows, and those that are likely the same."""
-    counts = Counter(row.label for row in rows)
-    shown = counts.most_common(SHOWN_CLASSES) if len(counts) > SHOWN_CLASSES else sorted(counts.items())
-    more = f" and {len(counts) - len(shown)} smaller ones" if len(counts) > len(shown) else ""
-    notes = [f"classes: {', '.join(f'{label[:SHOWN_LENGTH]} {count:,}' for label, count in shown)}{more}"]
-    spellings: dict[str, dict[str, int]] = defaultdict(dict)
-    for written, count in sorted(Counter(row.written for row in rows).items()):
-        spellings[_spelling(written.strip())][written] = count
-    for same in filter(lambda found: len(found) > 1, spellings.values()):
-        names = ", ".join(f"{name[:SHOWN_LENGTH]!r} {count:,}" for name, count in same.items())
-        ignored = "; spaces around a label are ignored" if any(name != name.strip() for name in same) else ""
-        notes.append(f"warning: labels that are likely the same: {names}{ignored}")
-    return tuple(notes)
-
-
 def missing_labels(rows: Sequence[Example]) -> tuple[str, ...]:
     """A note about the rows without a label and the words that they have instead; none if all rows have one."""
     missing = [row for row in rows if not row.label]
@@ -226,24 +209,15 @@ def missing_labels(rows: Sequence[Example]) -> tuple[str, ...]:
     )
 
 
-def _split(row: Example, column: str) -> str:
-    """Split that a row names in `column`; none without a column. Raises: UserError naming place and known values."""
-    if not column:
-        return ""
-    split = SPLITS.get(row.split.lower())
+def split_of(place: str, written: str, column: str) -> str:
+    """Split that a value of a column stands for. Raises: UserError naming place and known values."""
+    split = SPLITS.get(written.lower())
     if split is None:
         raise UserError(
-            f"{row.place}: {column} must be one of {', '.join(SPLITS)}, not {row.split!r}; "
+            f"{place}: {column} must be one of {', '.join(SPLITS)}, not {written!r}; "
             "`--set data.split_column=` ignores the column"
         )
     return split
-
-
-def _spelling(label: str) -> str:
-    """What labels that are likely the same have in common: not upper case, not spaces, not the `.0` of a float."""
-    folded = unicodedata.normalize("NFKC", label).casefold()
-    joined = re.sub(r"(?<=[^\W\d_])[\s_-]+(?=[^\W\d_])", "", folded)
-    return re.sub(r"^([+-]?\d+)\.0+$", r"\1", joined)
 
 
 def _rows(path: Path, columns: TextColumns) -> Iterator[Example]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from artifact.tables.labels import class_notes
 from model.config.data import PairsConfig
 from model.data import own
 from model.data.lines import encode, read_lines
@@ -101,7 +102,7 @@ def _own(config: PairsConfig, source: OwnTexts) -> Pairs:
             name = ("test", "validation")[part] if part < 2 else "train"
             split = "train" if name in taken else NAMES[name]
         parts[split].append(row)
-    notes = (*own.classes(kept), *found_notes, *own.missing_labels(rows))
+    notes = (*class_notes(row.written for row in kept), *found_notes, *own.missing_labels(rows))
     if leaks:
         notes += (f"{leaks} pairs are left out of training or validation: they are also in a later split",)
     return replace(_table(config, parts, path, SPLITS), notes=notes, fingerprint=source.fingerprint)

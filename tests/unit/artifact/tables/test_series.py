@@ -13,6 +13,7 @@ import pytest
 from pyarrow import parquet
 
 from artifact.errors import InputError
+from artifact.tables import series
 from artifact.tables.series import LISTED, Sheet, numbers, read_sheet
 
 
@@ -57,6 +58,13 @@ def test_unusable_table_is_an_error(path: Path, content: str, message: str) -> N
     with pytest.raises(InputError) as caught:
         sheet(path, content)
     assert str(caught.value) == f"{path}{message}"
+
+
+def test_number_of_cells_has_a_limit(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(series, "MOST_CELLS", 4)
+    assert len(sheet(path, "a,b\n1,2\n3,4\n").cells) == 2
+    with pytest.raises(InputError, match=r":4: more than 4 cells$"):
+        sheet(path, "a,b\n1,2\n3,4\n5,6\n")
 
 
 @pytest.mark.parametrize(

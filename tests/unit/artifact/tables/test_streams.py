@@ -19,7 +19,7 @@ from artifact.tables.streams import STDIN, kind_of, name_of, opened, text_of
     ("name", "kind"),
     [
         ("a.csv", ".csv"), ("A.TSV.GZ", ".tsv"), ("a.b.jsonl.xz", ".jsonl"), ("a.csv.zip", ".zip"), ("a.gz", ".gz"),
-        ("a.parquet.gz", ".gz"), ("a", ""),
+        ("a.parquet.gz", ".gz"), ("a.ts.gz", ".ts"), ("a", ""),
     ],
 )  # fmt: skip
 def test_kind_is_the_extension_without_that_of_the_compression(name: str, kind: str) -> None:

@@ -471,10 +471,12 @@ def test_missing_group_is_an_error(
     assert message in capsys.readouterr().err
 
 
-def test_groups_are_for_documents(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pairs_have_no_groups(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pairs = write("a.jsonl", json_lines(pair_rows(40)))
     assert train(pairs, tmp_path, "--group-column", "author", task="text-matching") == 2
-    assert "--group-column needs --task text-classification and --data" in capsys.readouterr().err
+    assert (
+        "--group-column needs --data and --task text-classification or series-classification" in capsys.readouterr().err
+    )
 
 
 def test_label_that_training_lacks_is_named(write: Write) -> None:
