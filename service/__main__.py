@@ -198,12 +198,14 @@ def _predict(arguments: list[str]) -> int:
         nargs="*",
         type=Path,
         metavar="FILE",
-        help="a document, or many in .csv, .tsv, .jsonl (also .gz, .xz) or .parquet; - is standard input; or a series",
+        help="a document, or many in .csv, .tsv, .jsonl (also .gz, .xz) or .parquet; - is standard input; or a series; "
+        "or recordings in such tables, .ts files or folders",
     )
     parser.add_argument(
         "--jsonl",
         type=Path,
-        help="documents in the field `text` of each line; pairs in `a` and `b`; - is standard input",
+        help="documents in the field `text` of each line, recordings in `series`, pairs in `a` and `b`; - is standard "
+        "input",
     )
     parser.add_argument("--csv", type=Path, help="documents in the column `text`, pairs in `a` and `b`, or a series")
     _add_options(parser)
@@ -260,13 +262,16 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         "--on-overflow",
         choices=["windows", "head", "tail", "head_tail", "error"],
         default="windows",
-        help="how documents longer than the model's length are read; default: %(default)s",
+        help="how inputs longer than the model's length are read; default: %(default)s",
     )
     parser.add_argument(
-        "--detail", action="store_true", help="add the scores of each window and the contributions of each stretch"
+        "--detail", action="store_true", help="add the contributions of each stretch, and the scores of each window"
     )
     parser.add_argument(
         "--top", type=_positive, help="scores of a classification, or documents of a ranking, to return"
+    )
+    parser.add_argument(
+        "--rate", type=float, help="steps per second of recordings to classify; default: by their times, or the model's"
     )
     parser.add_argument(
         "--horizon", type=_positive, help="steps to forecast; default: the model's horizon, or of any series a season"
@@ -317,6 +322,7 @@ def _options(args: argparse.Namespace) -> PredictOptions:
         on_overflow=args.on_overflow,
         detail=args.detail,
         top=args.top,
+        rate=args.rate,
         horizon=args.horizon,
         quantiles=tuple(args.quantiles),
         season=None if args.season is None else tuple(args.season),

@@ -58,7 +58,7 @@ decides the format of 405: of `/`, the route of its clients and not the page."""
 OPEN: Sequence[APIRouter] = (metadata.health, operations.router, page.router, docs.router, info.health)
 """Routers whose routes need no API key."""
 TAGS = (
-    "Classify documents",
+    "Classify documents and series",
     "Score and rank documents",
     "Forecast time series",
     "Models",

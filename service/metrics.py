@@ -19,6 +19,7 @@ from prometheus_client import (
 )
 
 from artifact.documents import TextCoverage
+from artifact.recordings import RecordingCoverage
 from artifact.series import SeriesCoverage
 from service.multiprocess import SharedMetricsCollector, WorkersCollector, forget_worker
 from service.sharing import Content, Paced
@@ -119,7 +120,7 @@ class Definitions:
         text = "Share of a document's words that the model knows."
         self.document_known = self._histogram("longdoc_document_known_ratio", text, RATIO, "model")
         self.truncated = self._counter(
-            "longdoc_documents_truncated", "Documents that were not read completely.", "model"
+            "longdoc_documents_truncated", "Documents and recordings that were not read completely.", "model"
         )
         self.bytes_dropped = self._counter("longdoc_bytes_dropped", "Bytes of documents that were not read.", "model")
         text = "Distinct texts looked up in the cache of encodings."
@@ -330,6 +331,8 @@ class ModelMetrics:
                     self.bytes_dropped.inc(coverage.bytes_total - coverage.bytes_used)
                 if coverage.known is not None:
                     self.document_known.observe(coverage.known)
+            elif isinstance(coverage, RecordingCoverage) and coverage.observations_used < coverage.observations_total:
+                self.truncated.inc()
 
     def cache_requests(self, result: str, count: int) -> None:
         """Count texts looked up in the cache, by `result`: hit or miss."""

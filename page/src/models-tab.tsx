@@ -118,7 +118,7 @@ function Details({ model, isDefault, live }: { model: Model; isDefault: boolean;
           </tbody>
         </table>
       </section>
-      {model.task === 'text-classification' && model.reliability.length > 0 && (
+      {'reliability' in model && model.reliability.length > 0 && (
         <>
           <h3 class="kicker">Reliability</h3>
           <Reliability bins={model.reliability} />
@@ -159,6 +159,15 @@ function Limits({ model }: { model: Model }) {
           <Fact name="At once">{plural(model.max_length, 'byte')}; longer documents in overlapping windows</Fact>
           <Fact name="Document">up to {size(limits.document_bytes)}</Fact>
           <Fact name="Request">up to {plural(limits.documents, 'document')}</Fact>
+        </>
+      )
+    case 'series-classification':
+      return (
+        <>
+          <Fact name="Labels">{model.labels.join(', ')}</Fact>
+          <Fact name="Channels">{model.channels.join(', ')}</Fact>
+          <Fact name="At once">{plural(model.length, 'step')}; longer recordings in overlapping windows</Fact>
+          <Fact name="Request">up to {plural(limits.documents, 'recording')}</Fact>
         </>
       )
     case 'text-matching':
@@ -253,7 +262,7 @@ function Reliability({ bins }: { bins: ReliabilityBin[] }) {
         </text>
       </svg>
       <figcaption class="muted">
-        Share of correct answers by score, on {count(bins.reduce((sum, bin) => sum + bin.examples, 0))} test documents;
+        Share of correct answers by score, on {count(bins.reduce((sum, bin) => sum + bin.examples, 0))} test examples;
         larger dots stand for more of them. On the diagonal, a score of 0.8 is right 8 times out of 10.
       </figcaption>
     </figure>

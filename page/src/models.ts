@@ -53,6 +53,20 @@ export interface Classifier extends Common {
   known: { low: number; median: number } | null
 }
 
+/** A classifier of recordings of several channels. */
+export interface SeriesClassifier extends Common {
+  task: 'series-classification'
+  labels: string[]
+  channels: string[]
+  /** Steps that the model reads at once. */
+  length: number
+  window_overlap: number
+  /** Steps per second of the training data; null if unknown. */
+  rate: number | null
+  temperature: number
+  reliability: ReliabilityBin[]
+}
+
 export interface Matcher extends Common {
   task: 'text-matching'
   min_length: number
@@ -85,7 +99,7 @@ export interface AnyForecaster extends Common {
 }
 
 export type Forecaster = ChannelForecaster | AnyForecaster
-export type Model = Classifier | Matcher | Forecaster
+export type Model = Classifier | SeriesClassifier | Matcher | Forecaster
 export type Task = Model['task']
 
 export interface ModelList {
@@ -95,6 +109,7 @@ export interface ModelList {
 
 export const TASKS: Record<Task, string> = {
   'text-classification': 'Classification',
+  'series-classification': 'Classification of series',
   'text-matching': 'Matching',
   forecasting: 'Forecasting',
 }

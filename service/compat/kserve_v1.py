@@ -1,10 +1,11 @@
 """KServe's V1 protocol: `POST /v1/models/{name}:predict` takes a list of instances and returns their predictions.
 
-| task           | instance                               | prediction                |
-| -------------- | -------------------------------------- | ------------------------- |
-| classification | document, or `{"text": document}`      | result of `/v1/classify`  |
-| matching       | `{"a": document, "b": document}`       | result of `/v1/score`     |
-| forecasting    | `{"series": ...}`, as in `/v1/forecast` | response of `/v1/forecast` |
+| task                     | instance                                         | prediction                 |
+| ------------------------ | ------------------------------------------------ | -------------------------- |
+| classification           | document, or `{"text": document}`                | result of `/v1/classify`   |
+| classification of series | `{"series": ...}`, one recording                 | result of `/v1/classify`   |
+| matching                 | `{"a": document, "b": document}`                 | result of `/v1/score`      |
+| forecasting              | `{"series": ...}`, as in `/v1/forecast`          | response of `/v1/forecast` |
 
 A document is a string, or `{"b64": string}` for any bytes. Options have their defaults. Unknown fields beside
 `instances` are ignored.
@@ -19,9 +20,11 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Tag
 from starlette.responses import Response
 
 from artifact.series import Tails
-from artifact.tasks.classification import Classification, ResultOptions
+from artifact.tasks.classification import Classification
 from artifact.tasks.forecaster import Forecast, Forecaster, ForecastOptions, ForecastPlan
+from artifact.tasks.labels import ResultOptions
 from artifact.tasks.matching import Matching
+from artifact.tasks.series_classification import SeriesClassification
 from service.engine.served import ServedModel
 from service.errors import rename_places
 from service.offload import ITEM_NUMBERS, count_items, offload
@@ -31,6 +34,7 @@ from service.wire.errors import Dialect, Failure
 from service.wire.inference import respond
 from service.wire.openapi import json_body
 from service.wire.parsing import check_count, decode_base64, parse_json
+from service.wire.recordings import CheckedRecordings, SentRecording
 from service.wire.requests import (
     check_content_encoding,
     parse_body,
@@ -96,8 +100,8 @@ class MatcherInstance(_Instance):
     b: InstanceDocument
 
 
-class ForecasterInstance(_Instance):
-    """A series to forecast."""
+class SeriesInstance(_Instance):
+    """A series to forecast or to classify."""
 
     series: Series
 
@@ -118,10 +122,10 @@ class MatcherInstances(_Instances):
     instances: Annotated[list[MatcherInstance], up_to(MAX_TEXTS // 2, "max_documents")]
 
 
-class ForecasterInstances(_Instances):
-    """Body of a request to a forecaster."""
+class SeriesInstances(_Instances):
+    """Body of a request to a forecaster or a classifier of series."""
 
-    instances: Annotated[list[ForecasterInstance], up_to(MAX_TEXTS, "max_documents")]
+    instances: Annotated[list[SeriesInstance], up_to(MAX_TEXTS, "max_documents")]
 
 
 class Predictions(BaseModel):
@@ -156,7 +160,7 @@ router = DIALECT.router("KServe v1")
     response_model=Predictions,
     responses=DIALECT.responses(),
     openapi_extra=json_body(
-        ClassifierInstances | MatcherInstances | ForecasterInstances,
+        ClassifierInstances | MatcherInstances | SeriesInstances,
         {"instances": ["A film to see twice.", {"text": "Two hours that nobody gives back."}]},
     ),
 )
@@ -183,6 +187,20 @@ async def _classify(context: RequestContext, model: ServedModel[Classification])
         model.task.classify(documents, options.on_overflow, "instances"),
         lambda found: {"predictions": [document.as_json(options) for document in found]},
         count_items(documents),
+    )
+
+
+async def _classify_series(context: RequestContext, model: ServedModel[SeriesClassification]) -> Response:
+    """Classify recordings."""
+    sent, options = await _read(context, _parse_recordings), ResultOptions()
+    checked = await CheckedRecordings.of(model.task, sent)
+    context.body.reserve(checked.nbytes)
+    return await respond(
+        context,
+        model,
+        checked.classify(options),
+        lambda found: {"predictions": [recording.as_json(options) for recording in found]},
+        checked.items,
     )
 
 
@@ -234,6 +252,7 @@ def _plan(task: Forecaster, sent: Sequence["_ParsedSeries"]) -> list[ForecastPla
 
 PREDICT: dict[str, Callable[[RequestContext, ServedModel[Any]], Awaitable[Response]]] = {
     Classification.name: _classify,
+    SeriesClassification.name: _classify_series,
     Matching.name: _score,
     Forecaster.name: _forecast,
 }
@@ -257,6 +276,16 @@ def _parse_documents(most: int, body: bytes) -> list[bytes]:
     return [_bytes(f"instances.{number}", given) for number, given in enumerate(instances)]
 
 
+def _parse_recordings(most: int, body: bytes) -> list[SentRecording]:
+    """Parse recordings. Raises: as `_parse_documents`."""
+    instances = parse_json(SeriesInstances, body).instances
+    check_count("instances", len(instances), most)
+    return [
+        SentRecording.of(f"instances.{number}.series", SentSeries.of(given.series))
+        for number, given in enumerate(instances)
+    ]
+
+
 def _parse_pairs(most: int, body: bytes) -> list[tuple[bytes, bytes]]:
     """Parse pairs of documents. Raises: as `_parse_documents`."""
     instances = parse_json(MatcherInstances, body).instances
@@ -269,7 +298,7 @@ def _parse_pairs(most: int, body: bytes) -> list[tuple[bytes, bytes]]:
 
 def _parse_series(max_steps: int, most: int, body: bytes) -> list[_ParsedSeries]:
     """Parse series; keep the last `max_steps` steps of each. Raises: as `_parse_documents`."""
-    instances = parse_json(ForecasterInstances, body).instances
+    instances = parse_json(SeriesInstances, body).instances
     check_count("instances", len(instances), most)
     sent = (SentSeries.of(given.series) for given in instances)
     return [_ParsedSeries(one.names, Tails.of(one.columns, max_steps), one.is_flat) for one in sent]

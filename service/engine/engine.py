@@ -179,31 +179,32 @@ class Engine:
         """Whether the server is draining before it stops."""
         return self._is_draining
 
-    def may_reject(self, task: str, left_s: float) -> bool:
-        """Whether any model of a task would reject a request; arguments as in `rejection`."""
-        return any(model.batcher.rejection(left_s) is not None for model in self.models.of_task(task))
+    def may_reject(self, tasks: Sequence[str], left_s: float) -> bool:
+        """Whether any model of some tasks would reject a request; arguments as in `rejection`."""
+        models = (model for task in tasks for model in self.models.of_task(task))
+        return any(model.batcher.rejection(left_s) is not None for model in models)
 
     def rejection(
         self,
-        task: str,
+        tasks: Sequence[str],
         left_s: float,
         asked: Callable[[], AnyModel | None] = lambda: None,
         size: int | None = None,
     ) -> RetryableError | None:
         """Why a request is rejected before it is handled; None if a model that it may ask for can accept it.
 
-        A rejection is counted in the metrics of the model; if the model is not known, in those of the task's default
-        model, or of its first model if the task has no default.
+        A rejection is counted in the metrics of the model; if the model is not known, in those of the default model of
+        the first task that has one, or of the first model.
 
         Args:
-            task: the task of the request.
+            tasks: tasks that the request may ask for.
             left_s: seconds until its deadline.
             asked: returns the model that the request asks for; None if that is not known before it is handled. Called
-                only if the models of the task differ in whether they can accept it.
+                only if the models of the tasks differ in whether they can accept it.
             size: bytes of its documents; None if not known.
 
         """
-        models = self.models.of_task(task)
+        models = [model for task in tasks for model in self.models.of_task(task)]
         rejections = [
             (model, rejection) for model in models if (rejection := model.batcher.rejection(left_s, size)) is not None
         ]
@@ -214,8 +215,9 @@ class Engine:
             rejections = [(model, rejection) for model, rejection in rejections if model is named]
             if not rejections:
                 return None
-        default = self.models.default_model(task) if len(rejections) > 1 else None
-        model, rejection = next((pair for pair in rejections if pair[0] is default), rejections[0])
+        defaults = [self.models.default_model(task) for task in tasks] if len(rejections) > 1 else []
+        by_default = (pair for default in defaults for pair in rejections if pair[0] is default)
+        model, rejection = next(by_default, rejections[0])
         model.metrics.rejected(rejection.reason)
         model.metrics.failed(0.0)
         return rejection.error

@@ -203,7 +203,7 @@ class Models(Mapping[str, AnyModel]):
         chosen = self.default_model(kind.name) if name is None else self._find(name)
         if chosen is not None and isinstance(chosen.task, kind):
             return chosen
-        known = f"models for this route: {', '.join(model.manifest.name for model in self._highest(kind)) or 'none'}"
+        known = f"models for {kind.name}: {', '.join(model.manifest.name for model in self._highest(kind)) or 'none'}"
         if name is None:
             raise InvalidInput(f"name a model; {known}", [("model", "missing")])
         other = self.named(name)

@@ -4,7 +4,7 @@ Most are rejected before their bodies are read. A short JSON body is read if it 
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from urllib.parse import parse_qs
 
 import orjson
@@ -19,14 +19,17 @@ from service.http.keys import Keys
 from service.wire.context import RequestContext, context_of
 from service.wire.media import JSON, NDJSON
 
-TASK_OF = {
-    f"/v1/{operation}": name for name, task in TASKS.items() if not task.has_head for operation in task.operations
+TASKS_OF = {
+    f"/v1/{operation}": [name for name, other in TASKS.items() if operation in other.operations]
+    for task in TASKS.values()
+    if not task.has_head
+    for operation in task.operations
 }
-"""Path -> task whose model every request needs. Requests to a task with a head may be answered from the cache of
-encodings, even while the queue is full."""
+"""Path -> tasks, of one of which every request needs a model; the first one if the body is a document. Requests to a
+task with a head may be answered from the cache of encodings, even while the queue is full."""
 MAX_DIGITS = 9
 PEEK_BYTES = 64 * 1024
-"""Maximum size of a JSON body that is read to know its model, if only some models of the task would reject it."""
+"""Maximum size of a JSON body that is read to know its model, if only some models of the tasks would reject it."""
 
 
 class RejectionMiddleware:
@@ -48,13 +51,13 @@ class RejectionMiddleware:
         """Handle one request."""
         if scope["type"] == "http" and scope["method"] == "POST":
             context = context_of(scope)
-            task = TASK_OF.get(context.path)
-            if task is not None and (error := await self._rejection(task, context)) is not None:
+            tasks = TASKS_OF.get(context.path)
+            if tasks is not None and (error := await self._rejection(tasks, context)) is not None:
                 context.route = context.path
                 raise error
         await self._app(scope, receive, send)
 
-    async def _rejection(self, task: str, context: RequestContext) -> RetryableError | None:
+    async def _rejection(self, tasks: Sequence[str], context: RequestContext) -> RetryableError | None:
         """Why a request is rejected; None admits it. Raises: what reading a body raises."""
         headers, query = context.headers, context.query
         content_type = headers.get("content-type", "").lower()
@@ -68,12 +71,13 @@ class RejectionMiddleware:
         asked_ms = _number(headers.get("x-request-timeout-ms"))
         left_s = deadline_s if asked_ms is None else limited(deadline_s, asked_ms / 1000)
         if not content_type.startswith(JSON):
-            return engine.rejection(task, left_s, lambda: _asked_in_query(engine, task, query), _size(headers, query))
-        error = engine.rejection(task, left_s)
+            task, size = tasks[0], _size(headers, query)
+            return engine.rejection([task], left_s, lambda: _asked_in_query(engine, task, query), size)
+        error = engine.rejection(tasks, left_s)
         length = _number(headers.get("content-length"))
-        if error is None and length is not None and length <= PEEK_BYTES and engine.may_reject(task, left_s):
+        if error is None and length is not None and length <= PEEK_BYTES and engine.may_reject(tasks, left_s):
             body = await _peek(context, left_s)  # which names the model
-            error = engine.rejection(task, left_s, lambda: _asked_in_json(engine, task, body))
+            error = engine.rejection(tasks, left_s, lambda: _asked_in_json(engine, tasks, body))
         return error
 
 
@@ -86,14 +90,19 @@ async def _peek(context: RequestContext, left_s: float) -> bytes | None:
         raise DeadlineExceeded("the deadline passed before the body had arrived") from None
 
 
-def _asked_in_json(engine: Engine, task: str, body: bytes | None) -> AnyModel | None:
+def _asked_in_json(engine: Engine, tasks: Sequence[str], body: bytes | None) -> AnyModel | None:
     """The model that a JSON body asks for; None if that cannot be told."""
     try:
         content = orjson.loads(body or b"")
     except orjson.JSONDecodeError:
         return None
-    name = content.get("model") if isinstance(content, dict) else b""
-    return engine.models.asked(task, name) if name is None or isinstance(name, str) else None
+    if not isinstance(content, dict):
+        return None
+    name = content.get("model")
+    if isinstance(name, str):
+        return engine.models.asked(tasks[0], name)
+    given = tasks if len(tasks) == 1 else [task for task in tasks if TASKS[task].field in content]
+    return engine.models.asked(given[0], None) if given and name is None else None
 
 
 def _asked_in_query(engine: Engine, task: str, query: bytes) -> AnyModel | None:

@@ -1,5 +1,6 @@
 """Inputs -> results, without a server: what `predict` and `batch` share."""
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -12,6 +13,7 @@ from artifact.local import Json, Model
 from artifact.tables.reading import Field, Source, Values
 from artifact.tables.table import BadRow
 from artifact.tasks.base import Task
+from artifact.tasks.series_classification import SeriesClassification
 
 CHUNK = 64
 """Inputs computed together."""
@@ -31,6 +33,8 @@ class PredictOptions:
     detail: bool = False
     top: int | None = None
     """Number of scores of a classification, or of documents of a ranking."""
+    rate: float | None = None
+    """Steps per second of recordings, if they are to be resampled to the rate of the model."""
     horizon: int | None = None
     quantiles: tuple[float, ...] = ()
     season: tuple[int, ...] | None = None
@@ -55,13 +59,37 @@ class Operation:
     """Location of each field in errors of `run` for a single row, which then name the field."""
 
 
+def _classify(model: Model, rows: Sequence[Any], options: PredictOptions) -> list[Json]:
+    """Labels of documents or recordings; a recording may also be a list of its channels, which is sent alone."""
+    inputs = [content for (content,) in rows]
+    classify: Callable[[Any], Any] = functools.partial(
+        model.classify,
+        top_k=options.top,
+        on_overflow=options.on_overflow,
+        detail=options.detail,
+        rate=options.rate,
+    )
+    if len(inputs) > 1 and not any(isinstance(content, list) for content in inputs):
+        together: list[Json] = classify(inputs)
+        return together
+    found = [classify(content) for content in inputs]
+    if any(isinstance(result, list) for result in found):
+        raise InvalidInput.at("series", "must be one recording, not a list of several")
+    return found
+
+
+def _check_rate(model: Model, options: PredictOptions) -> None:
+    """Raise InvalidInput if the model does not know the rate of its recordings."""
+    if options.rate is not None and getattr(model.manifest, "rate", None) is None:
+        raise InvalidInput.at("rate", f"{model.manifest.name} has no rate; leave it out")
+
+
 OPERATIONS = {
     "classify": Operation(
         (Field("text"),),
         {"label": str, "score": float, **dict.fromkeys(("scores", "coverage", "windows", "stretches"), str)},
-        lambda model, rows, options: model.classify(
-            [text for (text,) in rows], top_k=options.top, on_overflow=options.on_overflow, detail=options.detail
-        ),
+        _classify,
+        check=_check_rate,
     ),
     "score": Operation(
         (Field("a"), Field("b")),
@@ -96,7 +124,9 @@ OPERATIONS = {
         ),
     ),
 }
-"""The operations of all tasks."""
+"""The operations of all tasks, by name."""
+RECORDING = (Field("series", "a series"),)
+"""What a row holds for a classifier of series, instead of the fields of `classify`."""
 
 
 def choose_operation(task: Task, asked: str | None = None) -> str:
@@ -106,12 +136,13 @@ def choose_operation(task: Task, asked: str | None = None) -> str:
     raise InputError(f"--task {asked}: {task.manifest.name} can {' or '.join(task.operations)}")
 
 
-def choose_fields(operation: str, options: PredictOptions, name: str) -> tuple[Field, ...]:
+def choose_fields(operation: str, options: PredictOptions, task: Task) -> tuple[Field, ...]:
     """Fields of a row, named by --text-column if it is given. Raises: InputError if their numbers differ."""
-    fields = OPERATIONS[operation].fields
+    fields = RECORDING if isinstance(task, SeriesClassification) else OPERATIONS[operation].fields
     names = options.text_column or tuple(field.name for field in fields)
     if len(names) != len(fields):
-        raise InputError(f"--text-column: {name} needs {len(fields)}, not {len(names)}: {' '.join(names)}")
+        wrong = f"not {len(names)}: {' '.join(names)}"
+        raise InputError(f"--text-column: {task.manifest.name} needs {len(fields)}, {wrong}")
     return tuple(field._replace(name=given) for field, given in zip(fields, names, strict=True))
 
 

@@ -17,12 +17,22 @@ from artifact.errors import InputError
 from artifact.local import Json, Model
 from artifact.series import PLAIN, Layout
 from artifact.tables.reading import Source, Values
+from artifact.tables.recordings import RecordingLayout, read_recordings
 from artifact.tables.streams import name_of
 from artifact.tables.table import BadRow
 from artifact.tables.timeline import read_timeline
 from artifact.tasks.any_series import AnySeries
 from artifact.tasks.forecasting import ForecasterManifest, Forecasting
-from service.offline.compute import PredictOptions, choose_encoding, choose_fields, choose_operation, prepare, results
+from artifact.tasks.series_classification import SeriesClassification
+from service.offline.compute import (
+    RECORDING,
+    PredictOptions,
+    choose_encoding,
+    choose_fields,
+    choose_operation,
+    prepare,
+    results,
+)
 from service.offline.files import read_inputs, read_rows, table_kind
 from service.offline.forecasts import forecast_table
 
@@ -90,22 +100,64 @@ def _results(model: Model, inputs: PredictFiles, options: PredictOptions) -> Ite
     operation = choose_operation(task)
     if isinstance(task, Forecasting) and (inputs.jsonl is not None or options.text_column):
         raise InputError(f"{manifest.name} forecasts series: give CSV files with its channels as columns")
-    fields, encoding = choose_fields(operation, options, manifest.name), choose_encoding(task, options)
+    fields, encoding = choose_fields(operation, options, task), choose_encoding(task, options)
     compute = prepare(model, operation, fields, options)
+    paths = inputs.files or [path for path in (inputs.csv,) if path is not None]
     if isinstance(task, Forecasting):
-        paths = inputs.files or [path for path in (inputs.csv,) if path is not None]
         if inputs.layout.frequency:
             raise InputError(f"{manifest.name} expects one value every {task.manifest.frequency}; omit --frequency")
-        layout = layout_of(task.manifest, inputs.layout, encoding)
-        return results(((name_of(path), (read_channels(path, layout),)) for path in paths), compute)
+        series = layout_of(task.manifest, inputs.layout, encoding)
+        return results(((name_of(path), (read_channels(path, series),)) for path in paths), compute)
+    if isinstance(task, SeriesClassification) and inputs.jsonl is None:
+        if options.text_column:
+            raise InputError(f"{manifest.name} classifies series: --text-column is for --jsonl")
+        layout = _recordings_layout(task, inputs.layout, options, encoding)
+        return _classified(model, paths, layout, options)
     if inputs.layout != PLAIN:
-        raise InputError(f"{manifest.name} reads no series: --time-column and the like are for forecasts")
+        raise InputError(f"{manifest.name} reads no tables of series: --time-column and the like are for these")
     if inputs.jsonl is not None:
         return results(read_rows(inputs.jsonl, fields, encoding, ".jsonl"), compute)
     if inputs.csv is not None:
         return results(read_rows(inputs.csv, fields, encoding, table_kind(inputs.csv)), compute)
     found = read_inputs(inputs.files, fields, encoding)
     return results(found if encoding == RAW else _telling(found), compute)
+
+
+def _recordings_layout(
+    task: SeriesClassification, given: Layout, options: PredictOptions, encoding: str
+) -> RecordingLayout:
+    """How files hold the recordings of a model. Raises: InputError for an option that they do not have."""
+    for option, value in (("--target-column", given.target_column), ("--frequency", given.frequency)):
+        if value:
+            raise InputError(f"{task.manifest.name} classifies series: {option} is for forecasts")
+    return RecordingLayout(
+        id_column=given.id_column,
+        time_column=given.time_column,
+        channels=task.manifest.channels,
+        rate=options.rate,
+        encoding=encoding,
+        day_first=given.day_first,
+        needs_labels=False,
+    )
+
+
+def _classified(
+    model: Model, paths: Iterable[Path], layout: RecordingLayout, options: PredictOptions
+) -> Iterator[Source[Json]]:
+    """Results of the recordings in files and folders, with their names. Raises: InputError."""
+    assert isinstance(model.task, SeriesClassification)
+    for path in paths:
+        file = read_recordings(path, layout)
+        for note in file.notes:
+            print(f"{path}: {note}", file=sys.stderr)
+        rate = None if model.task.manifest.rate is None else file.rate
+        compute = prepare(model, "classify", RECORDING, replace(options, rate=rate))
+        rows = (
+            (recording.place, (dict(zip(file.channels, recording.values.T, strict=True)),))
+            for recording in file.recordings
+        )
+        for recording, (place, result) in zip(file.recordings, results(rows, compute), strict=True):
+            yield place, {"recording": recording.name, **result}
 
 
 def _telling(rows: Iterable[Source[Values | BadRow]]) -> Iterator[Source[Values | BadRow]]:

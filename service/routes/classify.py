@@ -1,14 +1,20 @@
-"""`POST /v1/classify`: labels of documents, which are sent as JSON, text, bytes or NDJSON."""
+"""`POST /v1/classify`: labels of documents, sent as JSON, text, bytes or NDJSON, and of series in JSON or NDJSON."""
 
 import functools
-from typing import Any
+from contextlib import ExitStack
+from typing import Any, NamedTuple, TypeVar
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from typing_extensions import override
 
 from artifact.errors import InvalidInput
+from artifact.tasks.base import Task
 from artifact.tasks.classification import Classification
+from artifact.tasks.labels import ResultOptions
+from artifact.tasks.series_classification import SeriesClassification
+from service.engine.selection import Models
+from service.engine.served import AnyModel, ServedModel
 from service.offload import count_items, offload
 from service.routes.bulk import BulkResponse, parse_line
 from service.wire.context import RequestContext
@@ -18,53 +24,130 @@ from service.wire.inference import model_fields, respond
 from service.wire.media import BINARY, JSON, NDJSON, TEXT
 from service.wire.openapi import BINARY_SCHEMA, Lines, contents, request_body
 from service.wire.parsing import check_count, check_size, decode_base64, decode_text, parse_json
+from service.wire.recordings import CheckedRecordings, SentRecording
 from service.wire.requests import check_media_type, read_body, read_json, read_query, reserve_numbers
-from service.wire.schemas import BulkLine, BulkResult, ClassifyOptions, ClassifyRequest, ClassifyResponse
+from service.wire.schemas import BulkLine, BulkResult, ClassifyOptions, ClassifyRequest, ClassifyResponse, SentSeries
 
-router = NATIVE.router("Classify documents")
+router = NATIVE.router("Classify documents and series")
+
+T = TypeVar("T", bound=Task)
+
+MAX_LINE_VALUES = 50_000
+"""Limit of values of a line at the rate of the model, unless the line has more: many lines are pending together."""
 
 
-class DocumentLines(BulkResponse[bytes]):
-    """Classifies documents, one a line. The options are in the query string.
+class ClassifyLines(BulkResponse[bytes | SentRecording]):
+    """Classifies documents and recordings, one a line. The options are in the query string.
+
+    All lines of a kind get the same model. It stays loaded from the first of them until the end of the response.
 
     Raises: InvalidInput, ModelNotFound.
     """
 
     def __init__(self, context: RequestContext) -> None:
         options = read_query(context, ClassifyOptions)
-        self._model = context.runtime.models.choose(Classification, options.model)
+        self._all, self._name = context.runtime.models, options.model
+        self._models = _choose_any(self._all, self._name)
         self._options = options.result_options
-        super().__init__(context, functools.partial(parse_line, BulkLine, _document))
+        self._used = set[type[Task]]()
+        self._loaded = ExitStack()
+        super().__init__(context, functools.partial(parse_line, BulkLine, _content))
 
     @override
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the response; the model stays loaded until its end."""
-        with self._model.in_flight:
+        """Send the response."""
+        with self._loaded:
             await super().__call__(scope, receive, send)
+
+    def _model(self, kind: type[T]) -> ServedModel[T]:
+        """The model for lines of a kind. Raises: InvalidInput if there is none."""
+        if kind not in self._models:
+            self._models[kind] = self._all.choose(kind, self._name)
+        model = self._models[kind]
+        if kind not in self._used:
+            self._used.add(kind)
+            self._loaded.enter_context(model.in_flight)
+        return model
 
     @override
     def answer_bytes(self, line: bytes) -> int:
         """Maximum bytes of the details in the answer to a line. Its document is not longer than the line."""
         size = min(len(line), self._settings.max_document_bytes)
-        return self._model.task.max_detail_bytes(size, self._options)
+        return max(
+            model.task.max_detail_bytes(size, self._options)
+            if isinstance(model.task, Classification)
+            else model.task.max_detail_bytes(self._options)
+            for model in self._models.values()
+        )
 
     @override
-    async def answer(self, content: bytes) -> dict[str, Any]:
-        """Classify one document."""
+    async def answer(self, content: bytes | SentRecording) -> dict[str, Any]:
+        """Classify one document or recording."""
+        options = self._options
+        if isinstance(content, SentRecording):
+            series = self._model(SeriesClassification)
+            most = MAX_LINE_VALUES
+            checked = await CheckedRecordings.of(series.task, [content], most=most, detail=options.detail)
+            (recording,) = await self.run(series, lambda: checked.classify(options), checked.items)
+            return {**model_fields(series), **recording.as_json(options)}
         check_size("document", content, self._settings.max_document_bytes)
-        task, options, count = self._model.task, self._options, count_items([content])
-        (found,) = await self.run(self._model, lambda: task.classify([content], options.on_overflow), count)
-        return {**model_fields(self._model), **await offload(count, found.as_json, options)}
+        model, count = self._model(Classification), count_items([content])
+        (found,) = await self.run(model, lambda: model.task.classify([content], options.on_overflow), count)
+        return {**model_fields(model), **await offload(count, found.as_json, options)}
 
 
-def _document(line: BulkLine) -> bytes:
-    """The document of a line. Raises: InvalidInput."""
-    if (line.text is None) == (line.base64 is None):
-        raise InvalidInput("give either text or base64", [("text", "either text or base64")])
+def _choose_any(models: Models, name: str | None) -> dict[type[Task], AnyModel]:
+    """The model for each kind of line, as far as there is one. Raises: InvalidInput, ModelNotFound."""
+    found, errors = dict[type[Task], AnyModel](), list[InvalidInput]()
+    for kind in (Classification, SeriesClassification):
+        try:
+            found[kind] = models.choose(kind, name)
+        except InvalidInput as error:
+            errors.append(error)
+    if not found:
+        raise errors[0]
+    return found
+
+
+def _content(line: BulkLine) -> bytes | SentRecording:
+    """The document or recording of a line. Raises: InvalidInput."""
+    if (line.text, line.base64, line.series).count(None) != 2:
+        raise InvalidInput("give one of text, base64 and series", [("text", "one of text, base64 and series")])
+    if line.series is not None:
+        return SentRecording.of("series", SentSeries.of(line.series), line.rate)
+    _check_no_rate(line.rate)
     if line.text is not None:
         return line.text.encode()
     assert line.base64 is not None
     return decode_base64("base64", line.base64)
+
+
+def _check_no_rate(rate: float | None) -> None:
+    """Raise InvalidInput if documents have a rate."""
+    if rate is not None:
+        raise InvalidInput.at("rate", "documents have none; leave it out")
+
+
+class _Asked(NamedTuple):
+    """A JSON request: documents or recordings."""
+
+    model: str | None
+    options: ResultOptions
+    documents: list[bytes]
+    recordings: list[SentRecording] | None
+
+
+def _parse(body: bytes) -> _Asked:
+    """Validate and read a body. Raises: InvalidInput, and what `parse_json` raises."""
+    asked = parse_json(ClassifyRequest, body)
+    if (asked.inputs is None) == (asked.series is None):
+        message = "give either inputs (documents) or series"
+        raise InvalidInput(message, [("inputs", "either inputs or series")])
+    if asked.series is None:
+        _check_no_rate(asked.rate)
+        return _Asked(asked.model, asked.result_options, asked.documents, None)
+    recordings = [SentRecording.of(place, one, asked.rate) for place, one in asked.recordings]
+    return _Asked(asked.model, asked.result_options, [], recordings)
 
 
 def _query_parameters() -> list[dict[str, object]]:
@@ -97,27 +180,28 @@ BODY = request_body(
     openapi_extra=BODY,
 )
 async def post_classify(context: Context) -> Response:
-    """Classify documents of any length. If the body is not JSON, options are in the query string.
+    """Classify documents or series of any length. If the body is not JSON, options are in the query string.
 
     NDJSON uploads may have any length. Each line gets a line of the response, in order, as soon as it is ready.
     """
     given = check_media_type(context, JSON, TEXT, BINARY, NDJSON)
     if given.name == NDJSON:
-        return DocumentLines(context)
-    options: ClassifyOptions
+        return ClassifyLines(context)
     if given.name == JSON:
-        options = asked = await read_json(context, functools.partial(parse_json, ClassifyRequest))
-        documents = asked.documents
+        asked = await read_json(context, _parse)
+        if asked.recordings is not None:
+            return await _classify_series(context, asked.model, asked.recordings, asked.options)
+        name, options, documents = asked.model, asked.options, asked.documents
     else:
-        documents, options = [await read_body(context)], read_query(context, ClassifyOptions)
+        documents, query = [await read_body(context)], read_query(context, ClassifyOptions)
+        name, options = query.model, query.result_options
     settings = context.runtime.settings
     check_count("inputs", len(documents), settings.max_documents)
     for index, document in enumerate(documents):
         check_size(f"input {index}", document, settings.max_document_bytes)
-    model = context.runtime.models.choose(Classification, options.model)
+    model = context.runtime.models.choose(Classification, name)
     if model.task.manifest.reads_text and given.name == TEXT:
         documents = [decode_text(documents[0], given.charset, settings.max_document_bytes)]
-    result_options = options.result_options
     if options.detail:
         count = model.task.count_contributions(documents, options.top_k)
         reserve_numbers(context, count, "send fewer, or set top_k")
@@ -125,6 +209,26 @@ async def post_classify(context: Context) -> Response:
         context,
         model,
         model.task.classify(documents, options.on_overflow),
-        lambda found: {"results": [document.as_json(result_options) for document in found]},
+        lambda found: {"results": [document.as_json(options) for document in found]},
         count_items(documents),
+    )
+
+
+async def _classify_series(
+    context: RequestContext, name: str | None, recordings: list[SentRecording], options: ResultOptions
+) -> Response:
+    """Classify recordings."""
+    check_count("series", len(recordings), context.runtime.settings.max_documents)
+    model = context.runtime.models.choose(SeriesClassification, name)
+    checked = await CheckedRecordings.of(model.task, recordings, detail=options.detail)
+    context.body.reserve(checked.nbytes)
+    if options.detail:
+        count = model.task.count_contributions(len(recordings), options.top_k)
+        reserve_numbers(context, count, "send fewer, or set top_k")
+    return await respond(
+        context,
+        model,
+        checked.classify(options),
+        lambda found: {"results": [recording.as_json(options) for recording in found]},
+        checked.items,
     )

@@ -81,7 +81,7 @@ def batch(
     export = version_folder(export.absolute())
     model = Model(load_export(export, format="onnx", device="cpu"))
     chosen = choose_operation(model.task, task)
-    fields = choose_fields(chosen, options, model.manifest.name)
+    fields = choose_fields(chosen, options, model.task)
     prepare(model, chosen, fields, options)
     inputs = find_inputs(patterns)
     encoding = choose_encoding(model.task, options)

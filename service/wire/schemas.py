@@ -15,8 +15,8 @@ from pydantic import (
 
 from artifact.documents import OnOverflow
 from artifact.series import parse_frequency
-from artifact.tasks.classification import ResultOptions
 from artifact.tasks.forecaster import ForecastOptions, SeasonSource
+from artifact.tasks.labels import ResultOptions
 from service.engine.selection import ModelSource
 
 ModelName = Annotated[
@@ -62,21 +62,76 @@ Inputs = Annotated[
 """One document or several."""
 
 
+MAX_CHANNELS = 10_000
+"""Maximum number of channels in a body: more than any model has."""
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Channel = Annotated[list[Number | None], Field(fail_fast=True)]
+Channels = Annotated[list[Channel], Field(fail_fast=True, max_length=MAX_CHANNELS)]
+NamedChannels = Annotated[dict[str, Channel], Field(max_length=MAX_CHANNELS)]
+
+
+def _layout(series: object) -> str:
+    """Tag of a series: by its first element, a list has one list for each channel, or the values of one channel."""
+    if isinstance(series, list) and series and not isinstance(series[0], list):
+        return "flat"
+    return "named" if isinstance(series, dict) else "positional"
+
+
+Series = Annotated[
+    Annotated[NamedChannels, Tag("named")] | Annotated[Channels, Tag("positional")] | Annotated[Channel, Tag("flat")],
+    Discriminator(_layout),
+]
+"""Values of each channel, oldest first, null if missing; by name of the channel, or in the model's order, or of one."""
+
+
+def _recordings(series: object) -> str:
+    """Tag of one series or several: a list of objects has one for each."""
+    return "several" if isinstance(series, list) and series and isinstance(series[0], dict) else _layout(series)
+
+
+SeriesInputs = Annotated[
+    Annotated[NamedChannels, Tag("named")]
+    | Annotated[Channels, Tag("positional")]
+    | Annotated[Channel, Tag("flat")]
+    | Annotated[list[NamedChannels], up_to(MAX_TEXTS, "max_documents"), Tag("several")],
+    Discriminator(_recordings),
+]
+"""One recording, as a Series; or several, by the names of their channels."""
+
+
+class SentSeries(NamedTuple):
+    """The channels of a series."""
+
+    names: list[str] | None
+    """None if they are identified by position."""
+    columns: list[Channel]
+    is_flat: bool
+    """Whether the only channel came as a list of its values."""
+
+    @classmethod
+    def of(cls, series: dict[str, Channel] | list[Channel] | Channel) -> "SentSeries":
+        """Read a validated series."""
+        if isinstance(series, dict):
+            return cls(list(series), list(series.values()), is_flat=False)
+        is_flat = _layout(series) == "flat"
+        return cls(None, cast(list[Channel], [series] if is_flat else series), is_flat)
+
+
 class _Request(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
 
 class ClassifyOptions(_Request):
-    """Options of classification; the query string if the body is a document."""
+    """Options of classification; the query string if the body is not JSON."""
 
     model: ModelName | None = None
-    """Name of the model; optional if there is only one classifier or a default is set."""
+    """Name of the model; optional if there is only one for documents, or for series, or a default is set."""
     top_k: int | None = Field(default=None, ge=1)
     """Maximum number of scores to return, best first; by default all."""
     on_overflow: OnOverflow = "windows"
-    """How to read documents longer than the model reads: completely in windows, in part, or with an error."""
+    """How to read what is longer than the model reads: completely in windows, in part, or with an error."""
     detail: bool = False
-    """Whether to return the scores of each window and the contributions of each stretch."""
+    """Whether to return the contributions of each stretch, and for documents the scores of each window."""
 
     @property
     def result_options(self) -> ResultOptions:
@@ -84,16 +139,35 @@ class ClassifyOptions(_Request):
         return ResultOptions(self.top_k, self.on_overflow, self.detail)
 
 
-class ClassifyRequest(ClassifyOptions):
-    """Body of `POST /v1/classify` as JSON."""
+Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+"""Steps per second of a recording."""
 
-    inputs: Inputs
+
+class ClassifyRequest(ClassifyOptions):
+    """Body of `POST /v1/classify` as JSON, with either `inputs` or `series`."""
+
+    inputs: Inputs | None = None
     """One document or several."""
+    series: SeriesInputs | None = None
+    """One recording: values of each channel, oldest first, null if missing, by name or in the model's order, or of the
+    only one. Or several, by name; their lengths may differ."""
+    rate: Rate | None = None
+    """Steps per second of the recordings, which are then resampled to the rate of the model's training data."""
 
     @property
     def documents(self) -> list[bytes]:
         """The bytes of each document."""
-        return [text.encode() for text in ([self.inputs] if isinstance(self.inputs, str) else self.inputs)]
+        return [text.encode() for text in ([self.inputs] if isinstance(self.inputs, str) else self.inputs or [])]
+
+    @property
+    def recordings(self) -> list[tuple[str, SentSeries]]:
+        """Location and channels of each recording."""
+        if self.series is None:
+            return []
+        if _recordings(self.series) == "several":
+            several = cast(list[dict[str, Channel]], self.series)
+            return [(f"series.{index}", SentSeries.of(one)) for index, one in enumerate(several)]
+        return [("series", SentSeries.of(cast(dict[str, Channel] | list[Channel] | Channel, self.series)))]
 
 
 class Line(_Request):
@@ -107,9 +181,14 @@ class BulkLine(Line):
     """One line of an NDJSON upload to `POST /v1/classify`."""
 
     text: str | None = None
-    """The document; either `text` or `base64` is required."""
+    """The document; `text`, `base64` or `series` is required."""
     base64: str | None = None
     """The document in base64, for bytes that are not UTF-8."""
+    series: Series | None = None
+    """A recording: values of each channel, oldest first, null if missing, by name or in the model's order, or of the
+    only one."""
+    rate: Rate | None = None
+    """Steps per second of the recording, which is then resampled to the rate of the model's training data."""
 
 
 class Score(BaseModel):
@@ -131,6 +210,19 @@ class Coverage(BaseModel):
     the model does not count words. `known` of the model's description tells what is normal."""
 
 
+class RecordingCoverage(BaseModel):
+    """How much of a recording was read."""
+
+    observations_total: int
+    """Number of values, without missing ones."""
+    observations_used: int
+    imputed: int
+    """Number of missing values that were interpolated."""
+    strategy: str
+    windows: int
+    resampled: bool
+
+
 class Window(BaseModel):
     """Scores of one window of a document."""
 
@@ -140,22 +232,23 @@ class Window(BaseModel):
 
 
 class Stretch(BaseModel):
-    """Contribution of a part of a document, from byte `start` to `end`, to the document's logits."""
+    """Contribution of a part of an input, from byte or step `start` to `end`, to its logits."""
 
     start: int
     end: int
     contributions: dict[str, float]
-    """By label, of the labels in `scores`. Their sum over all stretches, plus the label's `base` in `stretches` of the
-    model's description (0 if there is none), is the logit of the document, whose softmax is the score."""
+    """By label, of the labels in `scores`. Of a document, their sum over all stretches, plus the label's `base` in
+    `stretches` of the model's description (0 if there is none), is the logit of the document, whose softmax is the
+    score. Of a recording, the logit less that of the recording with a straight line in place of the stretch."""
 
 
 class ClassifyResult(BaseModel):
-    """Result of one document."""
+    """Result of one document or recording."""
 
     label: str
     score: float
     scores: list[Score]
-    coverage: Coverage
+    coverage: Coverage | RecordingCoverage
     windows: list[Window] | None = None
     stretches: list[Stretch] | None = None
 
@@ -237,47 +330,6 @@ class RankResponse(BaseModel):
     version: int
     results: list[RankedDocument]
     query_coverage: Coverage
-
-
-MAX_CHANNELS = 10_000
-"""Maximum number of channels in a body: more than any model has."""
-Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-Channel = Annotated[list[Number | None], Field(fail_fast=True)]
-Channels = Annotated[list[Channel], Field(fail_fast=True, max_length=MAX_CHANNELS)]
-
-
-def _layout(series: object) -> str:
-    """Tag of a series: by its first element, a list has one list for each channel, or the values of one channel."""
-    if isinstance(series, list) and series and not isinstance(series[0], list):
-        return "flat"
-    return "named" if isinstance(series, dict) else "positional"
-
-
-Series = Annotated[
-    Annotated[dict[str, Channel], Field(max_length=MAX_CHANNELS), Tag("named")]
-    | Annotated[Channels, Tag("positional")]
-    | Annotated[Channel, Tag("flat")],
-    Discriminator(_layout),
-]
-"""Values of each channel, oldest first, null if missing; by name of the channel, or in the model's order, or of one."""
-
-
-class SentSeries(NamedTuple):
-    """The channels of a series."""
-
-    names: list[str] | None
-    """None if they are identified by position."""
-    columns: list[Channel]
-    is_flat: bool
-    """Whether the only channel came as a list of its values."""
-
-    @classmethod
-    def of(cls, series: dict[str, Channel] | list[Channel] | Channel) -> "SentSeries":
-        """Read a validated series."""
-        if isinstance(series, dict):
-            return cls(list(series), list(series.values()), is_flat=False)
-        is_flat = _layout(series) == "flat"
-        return cls(None, cast(list[Channel], [series] if is_flat else series), is_flat)
 
 
 Levels = Annotated[list[Annotated[float, Field(gt=0, lt=1)]], Field(fail_fast=True)]
@@ -384,7 +436,7 @@ class Problem(BaseModel):
 
 
 class BulkResult(BaseModel):
-    """One line of the response to an NDJSON upload: the result of a document, or an error."""
+    """One line of the response to an NDJSON upload: the result of a document or recording, or an error."""
 
     index: int
     id: str | int | None = None
@@ -394,7 +446,7 @@ class BulkResult(BaseModel):
     label: str | None = None
     score: float | None = None
     scores: list[Score] | None = None
-    coverage: Coverage | None = None
+    coverage: Coverage | RecordingCoverage | None = None
     windows: list[Window] | None = None
     stretches: list[Stretch] | None = None
 

@@ -49,6 +49,9 @@ TEMPLATES = [
     (b"/v1/classify?top_k=1&detail=true", TEXT, b"plain MARK, neither short nor long"),
     (b"/v1/classify?model=imdb-s3&on_overflow=tail", BINARY, b"\x00\xffMARK"),
     (b"/v1/classify", NDJSON, b'{"id":1,"text":"MARK"}\n{"text":"MARK"}\n\n{"base64":"BASE64"}\n'),
+    (b"/v1/classify", JSON, b'{"series":{"x":[1,null,2.5e3],"MARK":[0,0.5,1e-9]},"rate":10,"detail":true}'),
+    (b"/v1/classify", JSON, b'{"series":[{"x":[1,null]},{"x":[7]}],"model":null,"top_k":1}'),
+    (b"/v1/classify?top_k=1", NDJSON, b'{"id":1,"series":[[1,null],[3,2.5e3]],"rate":2}\n{"series":{"MARK":[1]}}\n'),
     (b"/v1/score", JSON, b'{"pairs":[["MARK","def"],["abc","\\u00e4MARK"]],"on_overflow":"tail"}'),
     (b"/v1/rank", JSON, b'{"query":"MARK","documents":["MARK","","abc"],"top_n":2,"return_documents":true}'),
     (

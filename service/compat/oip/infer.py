@@ -17,6 +17,7 @@ from artifact.arrays import Array
 from artifact.errors import InvalidInput
 from artifact.tasks.base import Task, TensorAnswer
 from artifact.tasks.forecaster import Forecaster
+from artifact.tasks.series_classification import SeriesClassification
 from service.batching.admission import limited
 from service.compat.oip.errors import DIALECT, TAG, VERSION
 from service.compat.oip.metadata import MODEL, MODEL_VERSION, TensorMetadata
@@ -95,7 +96,7 @@ RESPONSES = {200: {"content": contents({BINARY: BINARY_SCHEMA})}, **DIALECT.resp
     openapi_extra=request_body(BODIES, EXAMPLES, [*VERSION["parameters"], LENGTH_PARAMETER]),
 )
 async def post_infer(context: Context, model: NamedModel) -> Response:
-    """Run a model. Inputs: classifiers `text`, or `bytes` and `lengths`; matchers `a` and `b`; forecasters `series`."""
+    """Run a model. Inputs: classifiers `text`, or `bytes` and `lengths`; matchers `a` and `b`; others `series`."""
     arrived = asyncio.get_running_loop().time()
     check_content_encoding(context)  # no check of the media type: clients send none or any
     json_part, binary = split(await read_body(context), context.headers.get(HEAD_LENGTH.lower()))
@@ -113,6 +114,8 @@ async def post_infer(context: Context, model: NamedModel) -> Response:
     items = max(count_items(texts), count, numbers // ITEM_NUMBERS)
     if isinstance(model.task, Forecaster):
         items = max(items, model.task.count_items(np.size(inputs[first])))
+    elif isinstance(model.task, SeriesClassification):
+        items = max(items, model.task.count_items(count, np.size(inputs[first])))
     computation = model.task.infer(inputs, asked.parameters.on_overflow, model.cache)
     with rename_places(lambda place: place.replace(first, "bytes", 1) if is_padded else place):
         answer, timing = await run(context, model, computation, items)

@@ -53,7 +53,8 @@ class ModelMetadata(ResponseModel):
     inputs: list[TensorMetadata]
     outputs: list[TensorMetadata]
     parameters: dict[str, str | list[str]]
-    """Classifiers: `labels`, in the order of the scores. Forecasters: `channels`, in their order, and `frequency`."""
+    """Classifiers: `labels`, in the order of the scores. Models of series: `channels`, in their order. Forecasters:
+    `frequency`."""
 
 
 @router.get("/v2", name="oip_server", response_model=dict[str, str | list[str]], responses=DIALECT.responses(401))

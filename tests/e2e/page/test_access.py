@@ -93,10 +93,10 @@ def test_docs_are_reached_from_the_page_and_grouped_by_task(shown: Visit) -> Non
     page = shown.page
     page.get_by_role("link", name="API docs").click()
     groups = page.locator(".opblock-tag-section h3")
-    expect(groups.first).to_contain_text("Classify documents")
+    expect(groups.first).to_contain_text("Classify documents and series")
     names = [text.split("\n")[0] for text in groups.all_inner_texts()]
     assert names[:5] == [
-        *("Classify documents", "Score and rank documents", "Forecast time series", "Models", "Operations")
+        *("Classify documents and series", "Score and rank documents", "Forecast time series", "Models", "Operations")
     ]
     page.go_back()
     expect(page.get_by_role("tab", name="Classify")).to_be_visible()

@@ -49,7 +49,7 @@ def test_second_model_of_a_task_does_not_become_the_default(tmp_path: Path) -> N
         ('{"text-classification": 1}', "text-classification: Input should be a valid string"),
         (
             '{"translation": "a"}',
-            "'translation' is no task; these are: text-classification, text-matching, forecasting",
+            "is no task; these are: text-classification, series-classification, text-matching, forecasting",
         ),
     ],
 )

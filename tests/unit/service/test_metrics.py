@@ -6,6 +6,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from artifact.documents import TextCoverage, WordCounts
+from artifact.recordings import RecordingCoverage
+from artifact.series import SeriesCoverage
 from service.metrics import Metrics
 from service.statistics import Duration
 from tests.support.contract import CONTRACT
@@ -125,6 +127,18 @@ def test_documents_are_counted_with_their_dropped_bytes() -> None:
         "documents_total", "documents_truncated_total", "bytes_dropped_total", "document_bytes_sum"
     )]  # fmt: skip
     assert values == [2, 1, 70, 200]
+
+
+def test_recordings_that_were_cut_are_counted() -> None:
+    """Forecasters never read more than their context; that is no cut."""
+    metrics = Metrics()
+    metrics.of("m").count_inputs([RecordingCoverage(9, used, 0, 8, 9, 1, is_resampled=False) for used in (9, 8)])
+    metrics.of("m").count_inputs([SeriesCoverage(9, 8, 0, 8)])
+    values = [
+        metrics.registry.get_sample_value(f"longdoc_documents{name}_total", {"model": "m"})
+        for name in ("", "_truncated")
+    ]
+    assert values == [3, 1]
 
 
 def test_known_words_are_measured_where_they_are_counted() -> None:

@@ -12,7 +12,16 @@ from pydantic import SecretStr
 from service.settings import Settings
 from service.wire import requests
 from service.wire.parsing import SMALL_BODY
-from tests.support.models import ServingClient, answer, backend_of, classifier, forecaster, matcher, serving
+from tests.support.models import (
+    ServingClient,
+    answer,
+    backend_of,
+    classifier,
+    forecaster,
+    matcher,
+    series_classifier,
+    serving,
+)
 from tests.support.waiting import PATIENCE_S
 
 LONG = "+++" + 22 * "." + "---"
@@ -71,9 +80,25 @@ async def test_forecasts_have_the_layout_of_their_series() -> None:
     assert positional["forecast"] == [[4, 4, 4], [9, 9, 9]]
 
 
+async def test_recordings_get_the_scores_of_the_native_route() -> None:
+    x, y = [10, None, 12, 13], [10, 12, 14, 9]
+    async with serving(series_classifier(version=2)) as client:
+        found = answer(await post(client, "gestures", {"series": {"y": y, "x": x}}, {"series": [y[:2], x[2:]]}))
+        native = answer(
+            await client.post("/v1/classify", json={"series": [{"y": y, "x": x}, {"x": y[:2], "y": x[2:]}]})
+        )
+    assert found == {"model": "gestures", "version": 2, "predictions": native["results"]}
+    assert found["predictions"][0]["coverage"]["imputed"] == 1
+
+
 async def test_large_body_is_parsed_in_another_process() -> None:
-    instances: dict[str, Any] = {"mood": b64(b"+"), "twins": {"a": "++", "b": b64(b"+-")}, "naive": {"series": NAMED}}
-    async with serving(classifier(), matcher(), forecaster()) as client:
+    instances: dict[str, Any] = {
+        "mood": b64(b"+"),
+        "twins": {"a": "++", "b": b64(b"+-")},
+        "naive": {"series": NAMED},
+        "gestures": {"series": [[1, 2], [3, None]]},
+    }
+    async with serving(classifier(), matcher(), forecaster(), series_classifier()) as client:
         for name, instance in instances.items():
             body = json.dumps({"instances": [instance]}) + " " * SMALL_BODY
             response = await client.post(f"/v1/models/{name}:predict", content=body)
@@ -102,10 +127,17 @@ async def test_large_body_is_parsed_in_another_process() -> None:
         ("naive", [{"series": NAMED}, {"series": [[1, 2], [1]]}], "instances.1.series: all channels must be equally"),
         ("naive", [{"series": [[1, 2], [None, 1]]}], "instances.0.series.heat: 1 of the last 4 values of heat"),
         ("naive", [{"series": NAMED, "horizon": 2}], "instances.0.horizon: Extra inputs are not permitted"),
+        ("gestures", [{"series": {"x": [1]}}], "instances.0.series: the model needs the channels x, y; y is missing"),
+        (
+            "gestures",
+            [{"series": [[1], [1]]}, {"series": [[1], [None]]}],
+            "instances.1.series.y: it has no known",
+        ),
+        ("gestures", [[[1], [1]]], "instances.0: Input should be an object"),
     ],
 )
 async def test_error_names_the_wrong_value(name: str, instances: list[Any], error: str) -> None:
-    async with serving(classifier(), matcher(), forecaster()) as client:
+    async with serving(classifier(), matcher(), forecaster(), series_classifier()) as client:
         response = await post(client, name, *instances)
     assert (response.status_code, response.headers["content-type"]) == (422, "application/json")
     assert list(response.json()) == ["error"]
@@ -114,11 +146,14 @@ async def test_error_names_the_wrong_value(name: str, instances: list[Any], erro
 
 async def test_sizes_of_request_and_response_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings(max_documents=2, max_document_bytes=4)
-    async with serving(classifier(), matcher(), forecaster(), settings=settings) as client:
-        many = [
-            await post(client, name, *[instance] * 3)
-            for name, instance in (("mood", "+"), ("twins", {"a": "++", "b": "++"}), ("naive", {"series": NAMED}))
-        ]
+    async with serving(classifier(), matcher(), forecaster(), series_classifier(), settings=settings) as client:
+        instances: dict[str, Any] = {
+            "mood": "+",
+            "twins": {"a": "++", "b": "++"},
+            "naive": {"series": NAMED},
+            "gestures": {"series": [[1], [1]]},
+        }
+        many = [await post(client, name, *[instance] * 3) for name, instance in instances.items()]
         long = await post(client, "mood", "+", "+++++")
         pair = await post(client, "twins", {"a": "++", "b": b64(b"+++++")})
         monkeypatch.setattr(requests, "MAX_NUMBERS", 11)

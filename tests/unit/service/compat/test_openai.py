@@ -61,7 +61,7 @@ async def test_vectors_may_be_base64() -> None:
             {"input": "++", "model": "mood"},
             422,
             "model",
-            "mood is for text-classification; models for this route: twins",
+            "mood is for text-classification; models for text-matching: twins",
         ),
         ({"input": ["++"] * 4}, 413, None, "input: 4; at most 3 in one request"),
     ],

@@ -156,9 +156,9 @@ async def test_request_is_admitted_while_any_version_of_its_task_can_accept_it()
     async with Running(classifier(version=1), classifier(version=2)) as running:
         models = running.engine.models
         models.named("mood@2").batcher.close()
-        assert running.engine.rejection(TASK, 10) is None
+        assert running.engine.rejection([TASK], 10) is None
         models.named("mood@1").batcher.close()
-        assert isinstance(running.engine.rejection(TASK, 10), ShuttingDown)
+        assert isinstance(running.engine.rejection([TASK], 10), ShuttingDown)
 
 
 async def test_removed_default_is_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -267,7 +267,7 @@ async def test_drain_waits_for_accepted_requests_and_rejects_new_ones() -> None:
         await turn()
         with pytest.raises(ShuttingDown):
             await ask(engine.models["mood"])
-        assert isinstance(engine.rejection(TASK, 10), ShuttingDown)
+        assert isinstance(engine.rejection([TASK], 10), ShuttingDown)
         assert (draining.done(), engine.is_computing) == (False, True)
         backend_of(model).gate.set()
         await asyncio.wait_for(draining, PATIENCE_S)
@@ -306,10 +306,10 @@ async def test_request_is_rejected_unread_only_if_no_model_of_its_task_can_accep
         backend_of(full).gate.clear()
         waiting = [ask(engine.models["mood"]), ask(engine.models["mood"])]  # one is computed, one waits
         await turn()
-        assert engine.rejection(TASK, 10) is None
-        assert engine.rejection("forecasting", 10) is None
+        assert engine.rejection([TASK], 10) is None
+        assert engine.rejection(["forecasting"], 10) is None
         engine.models["other"].batcher.close()
-        assert isinstance(engine.rejection(TASK, 10), Overloaded)
+        assert isinstance(engine.rejection([TASK], 10), Overloaded)
         assert running.sample("longdoc_requests_rejected_total", model="mood", reason="overloaded") == 1
         failures = {name: model.metrics.statistics.fail for name, model in engine.models.items()}
         assert failures == {"mood": Duration(1, 0.0), "other": Duration()}
@@ -321,8 +321,8 @@ async def test_model_that_the_request_asks_for_decides_if_it_is_known() -> None:
     async with Running(classifier(), classifier("other")) as running:
         engine, models = running.engine, running.engine.models
         models["mood"].batcher.close()
-        assert isinstance(engine.rejection(TASK, 10, lambda: models["mood"]), ShuttingDown)
-        assert engine.rejection(TASK, 10, lambda: models["other"]) is None
+        assert isinstance(engine.rejection([TASK], 10, lambda: models["mood"]), ShuttingDown)
+        assert engine.rejection([TASK], 10, lambda: models["other"]) is None
         failures = {name: model.metrics.statistics.fail for name, model in models.items()}
         assert failures == {"mood": Duration(1, 0.0), "other": Duration()}
 
@@ -332,10 +332,10 @@ async def test_model_is_asked_for_only_if_the_models_differ() -> None:
         raise AssertionError("both models accept or reject the request")
 
     async with Running(classifier(), classifier("other")) as running:
-        assert running.engine.rejection(TASK, 10, asked) is None
+        assert running.engine.rejection([TASK], 10, asked) is None
         for model in running.engine.models.values():
             model.batcher.close()
-        assert isinstance(running.engine.rejection(TASK, 10, asked), ShuttingDown)
+        assert isinstance(running.engine.rejection([TASK], 10, asked), ShuttingDown)
 
 
 async def test_request_rejected_unread_counts_for_the_default_model() -> None:
@@ -343,6 +343,6 @@ async def test_request_rejected_unread_counts_for_the_default_model() -> None:
     async with Running(classifier(), classifier("other"), settings=settings) as running:
         for model in running.engine.models.values():
             model.batcher.close()
-        assert isinstance(running.engine.rejection(TASK, 10), ShuttingDown)
+        assert isinstance(running.engine.rejection([TASK], 10), ShuttingDown)
         failures = {name: model.metrics.statistics.fail for name, model in running.engine.models.items()}
         assert failures == {"mood": Duration(), "other": Duration(1, 0.0)}

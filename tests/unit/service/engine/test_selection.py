@@ -83,7 +83,7 @@ def test_unserved_pinned_model_is_rejected_with_the_served_ones(versions: Models
 
 
 def test_pinned_model_of_another_task_is_rejected(versions: Models) -> None:
-    with pytest.raises(InvalidInput, match="mood is for text-classification; models for this route: twins"):
+    with pytest.raises(InvalidInput, match="mood is for text-classification; models for text-matching: twins"):
         versions.choose(Matching, "mood@2")
 
 
@@ -153,7 +153,7 @@ def test_only_model_of_a_task_needs_no_name(models: Models) -> None:
 
 def test_one_of_several_models_must_be_named(models: Models) -> None:
     assert models.choose(Classification, "other").manifest.name == "other"
-    with pytest.raises(InvalidInput, match="name a model; models for this route: mood, other") as caught:
+    with pytest.raises(InvalidInput, match="name a model; models for text-classification: mood, other") as caught:
         models.choose(Classification, None)
     assert caught.value.errors == [("model", "missing")]
 
@@ -191,7 +191,9 @@ def test_only_model_stays_the_default_when_others_are_added() -> None:
 
 
 def test_model_of_another_task_is_rejected(models: Models) -> None:
-    with pytest.raises(InvalidInput, match="mood is for text-classification; models for this route: twins") as caught:
+    with pytest.raises(
+        InvalidInput, match="mood is for text-classification; models for text-matching: twins"
+    ) as caught:
         models.choose(Matching, "mood")
     assert caught.value.errors == [("model", "of another task")]
     with pytest.raises(ModelNotFound):
@@ -199,7 +201,7 @@ def test_model_of_another_task_is_rejected(models: Models) -> None:
 
 
 def test_task_without_a_model_is_rejected() -> None:
-    with pytest.raises(InvalidInput, match="models for this route: none"):
+    with pytest.raises(InvalidInput, match="models for forecasting: none"):
         forecaster_of(served(classifier()), None)
 
 

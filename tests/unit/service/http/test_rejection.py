@@ -1,7 +1,7 @@
 """Requests rejected before their body is read."""
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -20,7 +20,7 @@ from service.settings import Settings
 from service.wire.context import KEY
 from tests.support.applications import send_to
 from tests.support.contexts import context, receive_of, scope_of
-from tests.support.models import ServingClient, backend_of, classifier, forecaster, serving
+from tests.support.models import ServingClient, backend_of, classifier, forecaster, series_classifier, serving
 from tests.support.problems import check_problem
 
 DEADLINE_S = 30.0
@@ -33,19 +33,23 @@ class FullEngine(Engine):
     def __init__(self, error: RetryableError | None) -> None:
         super().__init__([], Settings(), Metrics())
         self.error = error
-        self.asked: list[tuple[str, float]] = []
+        self.asked: list[tuple[list[str], float]] = []
         self.sizes: list[int | None] = []
 
-    def may_reject(self, task: str, left_s: float) -> bool:
-        del task, left_s
+    def may_reject(self, tasks: Sequence[str], left_s: float) -> bool:
+        del tasks, left_s
         return self.error is not None
 
     def rejection(
-        self, task: str, left_s: float, asked: Callable[[], AnyModel | None] = lambda: None, size: int | None = None
+        self,
+        tasks: Sequence[str],
+        left_s: float,
+        asked: Callable[[], AnyModel | None] = lambda: None,
+        size: int | None = None,
     ) -> RetryableError | None:
         del asked
         self.sizes.append(size)
-        self.asked.append((task, left_s))
+        self.asked.append((list(tasks), left_s))
         return self.error
 
 
@@ -82,11 +86,18 @@ async def is_admitted(
     return True
 
 
-@pytest.mark.parametrize(("path", "task"), [(TEXTS, "text-classification"), (SERIES, "forecasting")])
-async def test_engine_is_asked_for_the_task_of_the_path(path: str, task: str) -> None:
+@pytest.mark.parametrize(
+    ("path", "kind", "tasks"),
+    [
+        (TEXTS, "text/plain", ["text-classification"]),
+        (TEXTS, "application/json", ["text-classification", "series-classification"]),
+        (SERIES, "application/json", ["forecasting"]),
+    ],
+)
+async def test_engine_is_asked_for_the_tasks_of_the_path_and_type(path: str, kind: str, tasks: list[str]) -> None:
     engine = FullEngine(Overloaded("full"))
-    assert not await is_admitted(engine, path)
-    assert engine.asked == [(task, DEADLINE_S)]
+    assert not await is_admitted(engine, path, headers={"content-type": kind})
+    assert engine.asked == [(tasks, DEADLINE_S)]
 
 
 @pytest.mark.parametrize(
@@ -123,7 +134,7 @@ async def test_request_without_a_valid_key_gets_no_429() -> None:
 async def test_earlier_deadline_of_the_client_applies(asked: str, left_s: float) -> None:
     engine = FullEngine(None)
     assert await is_admitted(engine, headers={"x-request-timeout-ms": asked})
-    assert engine.asked == [("text-classification", left_s)]
+    assert engine.asked == [(["text-classification"], left_s)]
 
 
 @pytest.mark.parametrize(
@@ -202,6 +213,35 @@ async def test_model_in_the_json_body_decides(overloaded: ServingClient, body: o
 async def test_json_body_without_a_known_model_is_left_to_the_route(overloaded: ServingClient, body: bytes) -> None:
     status, _ = await post(overloaded, {"content-type": "application/json"}, body)
     assert status in (400, 422)
+
+
+@pytest.mark.parametrize(
+    ("full", "body", "is_rejected"),
+    [
+        ("mood", {"inputs": "+"}, True),
+        ("mood", {"series": [[1], [1]]}, False),
+        ("gestures", {"inputs": "+"}, False),
+        ("gestures", {"series": [[1], [1]]}, True),
+        ("gestures", {"series": [[1], [1]], "model": "gestures"}, True),
+        ("gestures", {"inputs": "+", "model": "mood"}, False),
+    ],
+)
+async def test_kind_of_input_in_the_json_body_decides(full: str, body: object, *, is_rejected: bool) -> None:
+    """A full model of one task rejects nothing for the other task of the same path."""
+    async with serving(classifier(), series_classifier()) as client:
+        client.engine.models[full].batcher.close()
+        status, _ = await post(client, {"content-type": "application/json"}, json.dumps(body).encode())
+        counted = client.count("longdoc_requests_rejected_total", model=full, reason="shutting_down")
+    assert (status, counted) == ((503, 1) if is_rejected else (200, 0))
+
+
+async def test_document_is_rejected_by_classifiers_of_texts_alone() -> None:
+    async with serving(classifier(), series_classifier()) as client:
+        client.engine.models["mood"].batcher.close()
+        assert not await is_admitted(client.engine, headers={"content-type": "text/plain"})
+        assert await is_admitted(client.engine, headers={"content-type": "application/json"})
+        client.engine.models["gestures"].batcher.close()
+        assert not await is_admitted(client.engine, headers={"content-type": "application/json"})
 
 
 async def test_json_body_is_not_validated_for_a_rejection(overloaded: ServingClient) -> None:

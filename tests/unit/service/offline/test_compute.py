@@ -8,7 +8,7 @@ from artifact.errors import InputError
 from artifact.local import Model
 from artifact.tables.reading import Field
 from service.offline.compute import OPERATIONS, PredictOptions, choose_fields, choose_operation, compute_each, prepare
-from tests.support.models import backend_of, classifier, forecaster, matcher
+from tests.support.models import backend_of, classifier, forecaster, matcher, series_classifier
 
 
 def test_task_is_the_models_unless_another_is_asked_for() -> None:
@@ -25,12 +25,24 @@ def test_task_is_the_models_unless_another_is_asked_for() -> None:
 
 def test_fields_may_have_other_names() -> None:
     names = PredictOptions(text_column=("q", "d"))
-    assert choose_fields("rank", names, "twins") == (Field("q"), Field("d", "a list of strings"))
-    assert choose_fields("rank", PredictOptions(), "twins") == OPERATIONS["rank"].fields
+    assert choose_fields("rank", names, matcher().task) == (Field("q"), Field("d", "a list of strings"))
+    assert choose_fields("rank", PredictOptions(), matcher().task) == OPERATIONS["rank"].fields
+
+
+def test_row_of_a_classifier_of_series_is_a_recording() -> None:
+    fields = choose_fields("classify", PredictOptions(), series_classifier().task)
+    assert fields == (Field("series", "a series"),)
+    assert choose_fields("classify", PredictOptions(text_column=("s",)), series_classifier().task)[0].name == "s"
+    model = Model(series_classifier())
+    compute = prepare(model, "classify", fields, PredictOptions(top=1, rate=5.0))
+    rows: list[Any] = [{"x": [9, 10], "y": [11, 12]}, {"y": [1], "x": [2]}, [[9, 10], [11, 12]]]
+    expected = [model.classify(row, top_k=1, rate=5.0) for row in rows]
+    assert compute([(row,) for row in rows]) == expected
+    assert compute([(row,) for row in rows[:2]]) == expected[:2]
 
 
 def test_errors_of_a_ranking_name_the_fields() -> None:
-    fields = choose_fields("rank", PredictOptions(text_column=("q", "d")), "twins")
+    fields = choose_fields("rank", PredictOptions(text_column=("q", "d")), matcher().task)
     compute = prepare(Model(matcher()), "rank", fields, PredictOptions())
     rows: list[tuple[Any, ...]] = [(b"++", [b"++", b""]), (b"", [b"++"]), (b"++", [])]
     details = [result["error"]["detail"] for result in compute_each(compute, rows)]

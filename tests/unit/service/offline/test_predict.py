@@ -18,7 +18,8 @@ from artifact.series import PLAIN, Layout
 from service.offline import compute
 from service.offline.compute import PredictOptions
 from service.offline.predict import PredictFiles, predict
-from tests.support.models import backend_of, classifier, forecaster, matcher
+from tests.support import recordings as reference
+from tests.support.models import backend_of, classifier, forecaster, matcher, series_classifier
 
 EXPORT = Path("exports/m")
 
@@ -309,5 +310,90 @@ def test_time_column_is_that_of_training_or_the_option(command: Command, tmp_pat
 
 
 def test_options_of_series_are_refused_by_other_models(command: Command, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="reads no series: --time-column"):
+    with pytest.raises(InputError, match="reads no tables of series: --time-column"):
         command.run(classifier(), files=[table_of(tmp_path, ["x"], "text")], layout=Layout(time_column="t"))
+
+
+LONG_TABLE = """id,time,x,y,label
+a,0,10,10,wave
+a,0.1,,12,wave
+a,0.2,12,14,wave
+a,0.3,13,9,wave
+b,0,8,9,
+b,0.1,8,9,
+"""
+RECORDING: dict[str, list[float | None]] = {"x": [10, None, 12, 13], "y": [10, 12, 14, 9]}
+
+
+def test_recordings_of_a_table_are_classified(command: Command, tmp_path: Path) -> None:
+    (path := tmp_path / "gestures.csv").write_text(LONG_TABLE)
+    for given in ({"files": [path]}, {"csv": path}):
+        code, (wave, rest) = command.run(series_classifier(), **given)
+        assert code == 0
+        assert (wave["recording"], wave["label"]) == ("a", "wave")
+        assert wave["score"] == pytest.approx(reference.score(RECORDING["x"], RECORDING["y"]), abs=1e-6)
+        assert (wave["coverage"]["imputed"], wave["coverage"]["resampled"]) == (1, False)
+        assert (rest["recording"], rest["label"]) == ("b", "rest")
+        assert [line["source"].partition(":")[0] for line in (wave, rest)] == [str(path)] * 2
+    assert f"{path}: 2 recordings of 2 to 4 steps" in command.errors
+
+
+def test_recordings_at_another_rate_are_resampled(command: Command, tmp_path: Path) -> None:
+    (path := tmp_path / "slow.csv").write_text("time,x,y\n" + "".join(f"{at},{at % 3},{at % 4}\n" for at in range(20)))
+    code, (line,) = command.run(series_classifier(), files=[path])
+    x, y = ([float(at % size) for at in range(20)] for size in (3, 4))
+    expected = reference.score([*x], [*y], steps=200)
+    scores = {score["label"]: score["score"] for score in line["scores"]}
+    assert (code, line["coverage"]["resampled"]) == (0, True)
+    assert scores["wave"] == pytest.approx(expected, abs=1e-6)
+    _, (line,) = command.run(series_classifier(rate=None), files=[path])
+    assert not line["coverage"]["resampled"]
+
+
+def test_folder_holds_a_recording_in_each_table(command: Command, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.csv").write_text("x,y,other\n10,10,5\n,12,5\n12,14,5\n13,9,5\n")
+    code, found = command.run(series_classifier(), files=[tmp_path], top=1)
+    assert code == 0
+    assert [line["recording"] for line in found] == ["one.csv", "two.csv"]
+    assert {line["score"] for line in found} == {round(reference.score(RECORDING["x"], RECORDING["y"]), 6)}
+    assert {len(line["scores"]) for line in found} == {1}
+    assert "left out 'other'" in command.errors
+
+
+def test_recordings_of_lines_are_classified(command: Command, tmp_path: Path) -> None:
+    columns = list(RECORDING.values())
+    rows = [{"series": RECORDING}, {"series": columns}, {"series": {"x": [1]}}, {"series": [RECORDING]}, {"text": "+"}]
+    (path := tmp_path / "lines").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    code, (named, positional, missing, several, other) = command.run(series_classifier(), jsonl=path, rate=20)
+    assert code == 1
+    assert named["score"] == positional["score"]
+    assert named["score"] == pytest.approx(reference.score(RECORDING["x"], RECORDING["y"], steps=2), abs=1e-6)
+    assert missing["error"]["detail"] == "series: the model needs the channels x, y; y is missing"
+    assert several["error"]["detail"] == "series: must be one recording, not a list of several"
+    assert "no column 'series'" in other["error"]["detail"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"text_column": ("a",)}, "gestures classifies series: --text-column is for --jsonl"),
+        ({"layout": Layout(target_column="x")}, "gestures classifies series: --target-column is for forecasts"),
+        ({"layout": Layout(frequency="1h")}, "gestures classifies series: --frequency is for forecasts"),
+        ({"rate": -1.0}, "--rate must be a positive number of steps per second, not -1"),
+        ({"rate": 5.0}, "--rate 5 is for recordings without times"),
+    ],
+)
+def test_options_that_recordings_do_not_have_are_refused(
+    command: Command, tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
+    (path := tmp_path / "gestures.csv").write_text(LONG_TABLE)
+    with pytest.raises(InputError, match=message):
+        command.run(series_classifier(), files=[path], **options)
+
+
+def test_rate_needs_a_model_that_has_one(command: Command, tmp_path: Path) -> None:
+    (path := tmp_path / "lines").write_text(json.dumps({"series": RECORDING, "text": "+"}))
+    for model, name in ((series_classifier(rate=None), "gestures"), (classifier(), "mood")):
+        with pytest.raises(InputError, match=f"--rate: {name} has no rate; leave it out"):
+            command.run(model, jsonl=path, rate=5.0)

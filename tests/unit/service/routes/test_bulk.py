@@ -31,7 +31,7 @@ async def answer_to(asked: RequestContext) -> list[Message]:
     async def send(message: Message) -> None:
         sent.append(message)
 
-    response = classify.DocumentLines(asked)
+    response = classify.ClassifyLines(asked)
     await response(scope_of(), asked.body, send)
     return sent
 
@@ -112,7 +112,7 @@ async def test_a_million_blank_lines_are_skipped() -> None:
     ("line", "status", "code", "detail"),
     [
         (b"{", 400, "malformed_input", "JSON"),
-        (b'{"text":"+","base64":"Kw=="}', 422, "invalid_input", "either text or base64"),
+        (b'{"text":"+","base64":"Kw=="}', 422, "invalid_input", "give one of text, base64 and series"),
         (b'{"base64":"?"}', 422, "invalid_input", "base64"),
         (b'{"text":""}', 422, "invalid_input", "input 0"),
         (b'{"text":"+++++++++"}', 413, "payload_too_large", "9 bytes; at most 8"),

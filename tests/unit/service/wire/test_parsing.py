@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from artifact.errors import InvalidInput
 from service.compat.kserve import KServeRequest
-from service.compat.kserve_v1 import ClassifierInstances, ForecasterInstances, MatcherInstances
+from service.compat.kserve_v1 import ClassifierInstances, MatcherInstances, SeriesInstances
 from service.compat.tei.scores import PredictRequest
 from service.errors import MalformedInput, PayloadTooLarge
 from service.wire.parsing import (
@@ -46,8 +46,8 @@ def kserve(inputs: str) -> str:
         (ForecastRequest, f'{{"series":[[1]],"quantiles":[{STRINGS}]}}'),
         (ClassifierInstances, f'{{"instances":[{NUMBERS}]}}'),
         (MatcherInstances, f'{{"instances":[{NUMBERS}]}}'),
-        (ForecasterInstances, f'{{"instances":[{NUMBERS}]}}'),
-        (ForecasterInstances, f'{{"instances":[{{"series":[[{STRINGS}]]}}]}}'),
+        (SeriesInstances, f'{{"instances":[{NUMBERS}]}}'),
+        (SeriesInstances, f'{{"instances":[{{"series":[[{STRINGS}]]}}]}}'),
         (KServeRequest, kserve(NUMBERS)),
         (KServeRequest, kserve(f'{{"frequency":"H","series":[{STRINGS}]}}')),
         (KServeRequest, kserve(f'{{"frequency":"H","series":[[],{NUMBERS}]}}')),
@@ -66,7 +66,7 @@ def test_error_about_many_wrong_values_is_short(schema: type[BaseModel], body: s
     ("schema", "inputs", "place", "message"),
     [
         (ClassifyRequest, [1], "inputs.list.0", "a valid string"),
-        (ClassifyRequest, None, "inputs", "a string or a list of strings"),
+        (ClassifyRequest, 1, "inputs", "a string or a list of strings"),
         (ClassifyRequest, {"text": "a"}, "inputs", "a string or a list of strings"),
         (PredictRequest, ["a", 1], "inputs.list.1", "a valid string"),
         (PredictRequest, [["a"], 1], "inputs.batch.1", "a valid array"),

@@ -17,7 +17,14 @@ from service.wire.schemas import (
 @pytest.mark.parametrize(
     ("schema", "value", "place"),
     [
-        (ClassifyRequest, {}, "inputs"),
+        (ClassifyRequest, {"inputs": 1}, "inputs"),
+        (ClassifyRequest, {"series": {"x": ["1"]}}, "series.named.x.0"),
+        (ClassifyRequest, {"series": [[1], [True]]}, "series.positional.1.0"),
+        (ClassifyRequest, {"series": [1, [2]]}, "series.flat.1"),
+        (ClassifyRequest, {"series": [{"x": [1]}, {"x": [float("inf")]}]}, "series.several.1.x.0"),
+        (ClassifyRequest, {"series": [{"x": [1]}, [1]]}, "series.several.1"),
+        (ClassifyRequest, {"series": [1], "rate": 0}, "rate"),
+        (ClassifyRequest, {"series": [1], "rate": float("inf")}, "rate"),
         (ClassifyRequest, {"inputs": "a", "more": 1}, "more"),
         (ClassifyRequest, {"inputs": "a", "top_k": 0}, "top_k"),
         (ClassifyRequest, {"inputs": "a", "on_overflow": "cut"}, "on_overflow"),
@@ -34,6 +41,7 @@ from service.wire.schemas import (
         (ForecastRequest, {"series": [[1]], "quantiles": [1.0]}, "quantiles.0"),
         (ForecastRequest, {"series": [[1]], "horizon": 0}, "horizon"),
         (BulkLine, {"text": "a", "more": 1}, "more"),
+        (BulkLine, {"series": [{"x": [1]}]}, "series.flat.0"),
     ],
 )
 def test_error_names_the_wrong_value(schema: type[BaseModel], value: dict[str, Any], place: str) -> None:

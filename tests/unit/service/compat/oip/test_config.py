@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from service.settings import Settings
-from tests.support.models import answer, classifier, forecaster, matcher, serving
+from tests.support.models import answer, classifier, forecaster, matcher, series_classifier, serving
 
 
 def tensor(name: str, data_type: str, *dims: int) -> dict[str, Any]:
@@ -29,8 +29,8 @@ async def test_configuration_describes_the_model() -> None:
 
 
 async def test_tensors_are_those_of_the_metadata_without_the_batch_dimension() -> None:
-    async with serving(classifier(), matcher(), forecaster()) as client:
-        for name in ("mood", "twins", "naive"):
+    async with serving(classifier(), series_classifier(), matcher(), forecaster()) as client:
+        for name in ("mood", "gestures", "twins", "naive"):
             metadata = answer(await client.get(f"/v2/models/{name}"))
             config = answer(await client.get(f"/v2/models/{name}/config"))
             for tensors, configured in (("inputs", "input"), ("outputs", "output")):

@@ -11,7 +11,16 @@ import pytest
 from service.compat.oip.tensors import HEAD_LENGTH
 from service.settings import Settings
 from service.wire import requests
-from tests.support.models import ServingClient, answer, backend_of, classifier, forecaster, matcher, serving
+from tests.support.models import (
+    ServingClient,
+    answer,
+    backend_of,
+    classifier,
+    forecaster,
+    matcher,
+    series_classifier,
+    serving,
+)
 
 LONG = "+++" + 22 * "." + "---"
 
@@ -98,6 +107,45 @@ async def test_pairs_are_scored() -> None:
     assert found["parameters"] == {"bytes_total": 8, "bytes_used": 8, "documents_cut": 0}
 
 
+async def test_recordings_are_classified() -> None:
+    """Missing values are null; the steps without values at the end of a shorter recording are left out."""
+    x, y = [10, None, 12, 13], [10, 12, 14, 9]
+    both = [[list(step) for step in zip(x, y, strict=True)], [[x[0], y[0]], *[[None, None]] * 3]]
+    async with serving(series_classifier(version=4)) as client:
+        found = answer(await post(client, "gestures", series(*both)))
+        native = answer(await client.post("/v1/classify", json={"series": [{"x": x, "y": y}, {"x": [10], "y": [10]}]}))
+    wave = [{one["label"]: one["score"] for one in result["scores"]}["wave"] for result in native["results"]]
+    scores, labels = found["outputs"]
+    assert labels == {"name": "label", "datatype": "BYTES", "shape": [2], "data": ["wave", "rest"]}
+    assert (scores["name"], scores["shape"]) == ("scores", [2, 2])
+    assert scores["data"][1::2] == pytest.approx(wave, abs=2e-6)
+    assert found["parameters"] == {"observations_total": 9, "observations_used": 9, "imputed": 1}
+
+
+async def test_best_classes_of_recordings_have_tritons_format() -> None:
+    async with serving(series_classifier()) as client:
+        outputs = [{"name": "scores", "parameters": {"classification": 1}}]
+        found = await data(client, "gestures", series([[8, 8]] * 4, [[12, 12]] * 4), outputs=outputs)
+    assert [entry.split(":")[1:] for entry in found["scores"]] == [["0", "rest"], ["1", "wave"]]
+
+
+async def test_binary_recordings_get_the_answer_of_json() -> None:
+    values = np.array([[[10, 10], [np.nan, 12], [12, 14], [13, 9]]], "<f4")
+    given = {
+        "name": "series", "datatype": "FP32", "shape": [1, 4, 2], "parameters": {"binary_data_size": values.nbytes}
+    }  # fmt: skip
+    head = json.dumps({"inputs": [given], "parameters": {"binary_data_output": True}}).encode()
+    async with serving(series_classifier()) as client:
+        response = await client.post(
+            "/v2/models/gestures/infer", content=head + values.tobytes(), headers={HEAD_LENGTH: str(len(head))}
+        )
+        as_json = await data(client, "gestures", series([[10, 10], [None, 12], [12, 14], [13, 9]]))
+    length = int(response.headers[HEAD_LENGTH])
+    binary = np.frombuffer(response.content[length : length + 8], "<f4").tolist()
+    assert binary == pytest.approx(as_json["scores"], abs=1e-6)
+    assert response.content[length + 8 :] == b"\x04\x00\x00\x00wave"
+
+
 async def test_series_are_forecast() -> None:
     async with serving(forecaster()) as client:
         found = answer(await post(client, "naive", series(WINDOW, [[0, 1]] * 4)))
@@ -111,6 +159,19 @@ async def test_series_are_forecast() -> None:
     [
         ("mood", [texts("a", "+")], {}, "inputs: received an unknown one; mood needs text, or bytes and lengths"),
         ("mood", [texts("text", "+", "")], {}, "text.1: the document is empty; at least 1 byte is needed"),
+        ("gestures", [series([[1, None]] * 4)], {}, "series.0.y: it has no known value"),
+        (
+            "gestures",
+            [{"name": "series", "datatype": "FP32", "shape": [1, 1, 3], "data": [1, 2, 3]}],
+            {},
+            "series: shape [1, 1, 3]; [-1, -1, 2] is allowed",
+        ),
+        (
+            "gestures",
+            [{**series([[1, 1]] * 4), "shape": [1, 9, 2], "data": [1] * 18}],
+            {"parameters": {"on_overflow": "error"}},
+            "series.0: the recording has 9 steps; the model reads 8 and on_overflow is 'error'",
+        ),
         (
             "mood",
             [texts("text", "+")],
@@ -159,7 +220,7 @@ async def test_series_are_forecast() -> None:
     ],
 )
 async def test_error_names_the_wrong_value(name: str, inputs: list[Any], more: dict[str, Any], message: str) -> None:
-    async with serving(classifier(), matcher(), forecaster()) as client:
+    async with serving(classifier(), matcher(), forecaster(), series_classifier()) as client:
         response = await post(client, name, *inputs, **more)
     assert (response.status_code, response.headers["content-type"]) == (422, "application/json")
     assert list(response.json()) == ["error"]
