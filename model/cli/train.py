@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from artifact.series import Layout, names_of
+from artifact.tables.labelled import RecordingLayout
 from model.cli.arguments import (
     add_held_out_arguments,
     add_shared_arguments,
@@ -11,7 +12,7 @@ from model.cli.arguments import (
     files_of,
     path_argument,
 )
-from model.config.run import RUNS, ClassificationRun
+from model.config.run import RUNS, ClassificationRun, SeriesClassificationRun
 from model.data.own_recipe import LENGTHS, LONGEST_READ, TextLayout
 from model.errors import UserError
 from model.runs.train import TrainingRequest, train
@@ -86,6 +87,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--target-column", default="", metavar="NAME", help="column of --data with the values of a long table"
     )
     parser.add_argument(
+        "--rate",
+        type=float,
+        metavar="HZ",
+        help="steps per second of labelled recordings (default: by their time column, or unknown)",
+    )
+    parser.add_argument(
         "--day-first", action="store_true", help="read the day first in dates of --data such as 31/12/2024"
     )
     parser.add_argument(
@@ -127,6 +134,17 @@ def run(args: argparse.Namespace) -> Path:
             day_first=args.day_first,
             encoding=args.encoding,
         ),
+        recordings=RecordingLayout(
+            id_column=args.id_column,
+            time_column=args.time_column,
+            label_column=args.label_column,
+            group_column=args.group_column,
+            channels=args.channels,
+            ignore=args.ignore,
+            rate=args.rate,
+            encoding=args.encoding,
+            day_first=args.day_first,
+        ),
         fill=args.fill,
         runs=Path(args.runs),
         device=args.device,
@@ -140,12 +158,17 @@ def _check(args: argparse.Namespace) -> None:
     is_own, kind = args.data is not None, RUNS.get(args.task)
     of_documents = {
         "--unlabelled": (args.unlabelled is not None, ", the labelled documents"),
-        "--group-column": (bool(args.group_column), ""),
         "--max-bytes": (args.max_bytes is not None, ""),
     }
     for name, (is_given, what) in of_documents.items():
         if is_given and not (is_own and kind is ClassificationRun):
             raise UserError(f"{name} needs --task text-classification and --data{what}")
+    if args.group_column and not (is_own and kind in (ClassificationRun, SeriesClassificationRun)):
+        raise UserError("--group-column needs --data and --task text-classification or series-classification")
+    if args.rate is not None and not (is_own and kind is SeriesClassificationRun and args.rate > 0):
+        raise UserError(
+            f"--rate needs --data and --task series-classification, and a positive number, not {args.rate:g}"
+        )
     of_own = {
         "--text-column": args.text_column,
         "--label-column": args.label_column != "label",
@@ -163,5 +186,5 @@ def _check(args: argparse.Namespace) -> None:
         raise UserError(f"{given[0]} needs --data, your own file or folder, and --task")
     if is_own and (args.task is None or args.recipe is not None):
         raise UserError(f"--data needs --task ({', '.join(RUNS)}) and no recipe")
-    if kind is not None and kind.reads_series and (args.validation or args.test):
+    if kind is not None and kind.reads == "series" and (args.validation or args.test):
         raise UserError("--validation and --test are for documents and pairs; a series is split by time")

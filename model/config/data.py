@@ -8,7 +8,8 @@ from pydantic import AfterValidator, Field, model_validator
 from artifact.encodings import RAW, codec_of
 from artifact.errors import InvalidInput
 from artifact.series import IRREGULAR, Layout, parse_frequency
-from model.config.schema import Count, CountOrZero, Fraction, Section, Share
+from artifact.tables.labelled import RecordingLayout
+from model.config.schema import Count, CountOrZero, Fraction, NotNegative, Section, Share
 
 OWN = ("own", "csv")
 """Values of `data.name` that stand for the file or folder given by --data."""
@@ -118,6 +119,45 @@ def _check_own(section: DocumentsConfig | PairsConfig) -> None:
     for key in ("split_column", "group_column", "validation_file", "test_file", "final_fit", "encoding"):
         if getattr(section, key, "") and section.name != "own":
             raise ValueError(f"{key} must not be set for data.name {section.name!r}; only 'own' has it")
+
+
+class RecordingsConfig(Section):
+    """Source of labelled recordings."""
+
+    name: Literal["japanese-vowels", "own"]
+    """Data set, found in `--data-dir` or LONGDOC_DATA. `own` reads the file or folder given by --data."""
+    label_column: str = "label"
+    group_column: str = ""
+    split_column: str = ""
+    id_column: str = ""
+    time_column: str = ""
+    """Columns of `own`, as `artifact.tables.labelled.RecordingLayout`."""
+    channels: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    ignore: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    day_first: bool = False
+    encoding: Encoding = ""
+    rate: NotNegative = 0.0
+    """Steps per second of `own`; 0 if unknown, or by its time column."""
+    test_file: bool = False
+    """Whether --test names a file of its own."""
+    split_seed: int = 0
+    """Seed of the split of `own` into training and test, and of the folds."""
+
+    def layout(self, *, needs_labels: bool = True) -> RecordingLayout:
+        """How the files of `own` hold recordings."""
+        return RecordingLayout(
+            id_column=self.id_column,
+            time_column=self.time_column,
+            label_column=self.label_column,
+            group_column=self.group_column,
+            split_column=self.split_column,
+            channels=self.channels,
+            ignore=self.ignore,
+            rate=self.rate or None,
+            encoding=self.encoding,
+            day_first=self.day_first,
+            needs_labels=needs_labels,
+        )
 
 
 SeriesName = Literal["ettm2", "exchange", "weather", "ili", "synthetic-series", "csv"]

@@ -1,5 +1,6 @@
 """`[model]`: model sections of the recipes of each task."""
 
+import math
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -10,6 +11,8 @@ from model.config.encoder import EncoderConfig
 from model.config.schema import Count, Dropout, Positive, Section, Share, TableSize, allowed
 
 SHORTEST_BUCKET = 256
+SHORTEST, LONGEST = 9, 16_384
+"""Limits of the steps that a classifier of recordings reads; the kernels of MiniRocket have nine taps."""
 
 
 def buckets_of(max_length: int, multiple: int) -> tuple[int, ...]:
@@ -155,6 +158,41 @@ class MatcherConfig(Section):
         if not self.encoder.is_length_aware:
             return (self.max_length,)
         return buckets_of(self.max_length, self.stem.patch_length)
+
+
+class SeriesClassifierConfig(Section):
+    """Classifier of recordings in two views (model.nn.series_classifier)."""
+
+    length: Annotated[int, allowed(lambda value: SHORTEST <= value <= LONGEST, f"from {SHORTEST} to {LONGEST:,}")]
+    """Number of steps that the model reads; longer recordings are read in windows."""
+    patch_length: Count = 1
+    """Steps per token of the encoder; a product of the steps of the stem's two convolutions."""
+    features_per_kernel: Count = 119
+    """Features of each of the 84 kernels of MiniRocket."""
+    encoder: EncoderConfig
+    """Encoder of the second view; `encoder.seq_len` is the maximum number of patches."""
+    folds: Annotated[int, allowed(lambda value: 2 <= value <= 10, "from 2 to 10")] = 3
+    """Number of folds of the training recordings on which the weights of the views are fitted."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        first = math.isqrt(self.patch_length)
+        if self.patch_length % first:
+            raise ValueError(f"patch_length must be a multiple of {first}, not {self.patch_length}")
+        tokens = -(-self.length // self.patch_length)
+        if self.encoder.seq_len < tokens:
+            raise ValueError(f"encoder.seq_len must be at least {tokens}, not {self.encoder.seq_len}")
+        if not self.encoder.is_length_aware:
+            raise ValueError(
+                f"encoder.mode must be 'length-aware', because recordings differ in length, not {self.encoder.mode!r}"
+            )
+        return self
+
+    @property
+    def strides(self) -> tuple[int, int]:
+        """Steps of the two convolutions of the stem."""
+        first = math.isqrt(self.patch_length)
+        return first, self.patch_length // first
 
 
 class ForecasterConfig(Section):

@@ -5,8 +5,14 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator, TypeAdapter, ValidationError, model_validator
 
 from artifact.manifest import Name
-from model.config.data import DocumentsConfig, GeneratedSeriesConfig, PairsConfig, SeriesConfig
-from model.config.models import AnySeriesConfig, ClassifierConfig, ForecasterConfig, MatcherConfig
+from model.config.data import DocumentsConfig, GeneratedSeriesConfig, PairsConfig, RecordingsConfig, SeriesConfig
+from model.config.models import (
+    AnySeriesConfig,
+    ClassifierConfig,
+    ForecasterConfig,
+    MatcherConfig,
+    SeriesClassifierConfig,
+)
 from model.config.schema import Section, explain
 from model.config.training import TrainingConfig
 
@@ -25,8 +31,8 @@ class _Run(Section):
     """Recipe if the user names the task only."""
     own_recipe: ClassVar[str]
     """Recipe for user data."""
-    reads_series: ClassVar[bool] = False
-    """Whether the data is a series, which is split by time, and not rows of texts."""
+    reads: ClassVar[Literal["texts", "recordings", "series"]] = "texts"
+    """What user data holds: rows of texts, recordings with a label each, or one series, which is split by time."""
 
     name: Annotated[str, AfterValidator(_model_name)]
     """Name of the model, also used for its run folder and its export."""
@@ -56,6 +62,18 @@ class ClassificationRun(_Run):
         return self
 
 
+class SeriesClassificationRun(_Run):
+    """Recipe of the classification of series."""
+
+    default_recipe: ClassVar[str] = "japanese-vowels"
+    own_recipe: ClassVar[str] = "recordings"
+    reads: ClassVar[Literal["texts", "recordings", "series"]] = "recordings"
+
+    task: Literal["series-classification"]
+    data: RecordingsConfig
+    model: SeriesClassifierConfig
+
+
 class MatchingRun(_Run):
     """Recipe of text matching."""
 
@@ -80,7 +98,7 @@ class ForecastingRun(_Run):
 
     default_recipe: ClassVar[str] = "ettm2-s3"
     own_recipe: ClassVar[str] = "forecasting"
-    reads_series: ClassVar[bool] = True
+    reads: ClassVar[Literal["texts", "recordings", "series"]] = "series"
 
     task: Literal["forecasting"]
     data: SeriesConfig
@@ -95,10 +113,11 @@ class AnySeriesRun(_Run):
     model: AnySeriesConfig
 
 
-RunConfig = ClassificationRun | MatchingRun | ForecastingRun | AnySeriesRun
+RunConfig = ClassificationRun | SeriesClassificationRun | MatchingRun | ForecastingRun | AnySeriesRun
 
 RUNS: dict[str, type[RunConfig]] = {
     "text-classification": ClassificationRun,
+    "series-classification": SeriesClassificationRun,
     "text-matching": MatchingRun,
     "forecasting": ForecastingRun,
 }

@@ -93,7 +93,7 @@ def _measure(model: Evaluable, functions: Sequence[GraphFunction]) -> Evaluation
     if model.file is not None:
         results = tuple(result.model_copy(update={"split": HELD_OUT}) for result in results)
         source = f"all {results[0].examples} labelled rows of {model.file}, which is not the training data"
-    elif config.data.name not in OWN or config.reads_series:
+    elif config.data.name not in OWN or config.reads == "series":
         source = ""
     else:
         source = f"{files.test or files.data}: {results[0].examples} rows of the test split"

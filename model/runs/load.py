@@ -95,7 +95,7 @@ def load_trained(folder: Path, files: DataFiles, *, may_be_new: bool = False) ->
     if may_be_new and is_new(task, source, best.facts.get(FINGERPRINT, "")):
         test, stored = source, DataFiles(data=Path(best.progress.data))
         _check_files(best.config.name, stored)
-        source = replace(task.read(stored), validation=test.validation, test=test.test)
+        source = task.read(stored).with_held_out(test)
     data = task.load(source)
     finished = _finished(task, folder, best.state, data)
     if test is not None:

@@ -8,11 +8,13 @@ import torch
 
 from artifact.provenance import git_revision
 from artifact.series import Layout
+from artifact.tables.labelled import RecordingLayout
 from model.config.data import OWN
 from model.config.recipes import choose_recipe, parse_override
 from model.config.run import RUNS, AnySeriesRun, ClassificationRun, RunConfig
 from model.data.own import DataFiles, OwnTexts
 from model.data.own_recipe import RecipeKeys, TextLayout, read_texts
+from model.data.own_recordings import OwnRecordings, read_recordings_of
 from model.data.series import OwnSeries
 from model.errors import UserError
 from model.tasks import task_of
@@ -23,6 +25,9 @@ from model.training.device import choose_device
 from model.training.loop import terminate_like_ctrl_c
 from model.training.provenance import hardware
 from model.training.stages import run_stages
+
+OwnSource = OwnTexts | OwnSeries | OwnRecordings
+"""What was read of the user's files."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +43,8 @@ class TrainingRequest:
     """How the user's files hold documents or pairs."""
     series: Layout
     """How the user's file holds a series."""
+    recordings: RecordingLayout
+    """How the user's files hold labelled recordings."""
     fill: bool
     """Whether missing values and time steps of the user's series are interpolated."""
     runs: Path
@@ -65,18 +72,25 @@ def train(request: TrainingRequest) -> Path:
         return _train(request, config, source, device)
 
 
-def _read_own(request: TrainingRequest) -> tuple[RecipeKeys, OwnTexts | OwnSeries]:
+def _read_own(request: TrainingRequest) -> tuple[RecipeKeys, OwnSource]:
     """Read the user's files once, and derive recipe keys from them. Raises: UserError."""
     given, data = dict(map(parse_override, request.overrides)), request.files.data
     assert data is not None
     assert request.task is not None
-    if RUNS[request.task].reads_series:
-        return read_series_of(data, request.series, given, fill=request.fill)
-    return read_texts(request.task, request.files, request.texts, given)
+    match RUNS[request.task].reads:
+        case "series":
+            return read_series_of(data, request.series, given, fill=request.fill)
+        case "recordings":
+            return read_recordings_of(request.files, request.recordings, given)
+        case "texts":
+            return read_texts(request.task, request.files, request.texts, given)
 
 
 def _train(
-    request: TrainingRequest, config: RunConfig, source: OwnTexts | OwnSeries | Path | None, device: torch.device
+    request: TrainingRequest,
+    config: RunConfig,
+    source: OwnTexts | OwnSeries | OwnRecordings | Path | None,
+    device: torch.device,
 ) -> Path:
     path, files = request.runs / f"{config.name}-seed{config.seed}", request.files
     if config.data.name in OWN and files.data is None:
@@ -98,7 +112,7 @@ def _train(
         task = task.knowing(**{BASELINE: {"name": found.name, "setting": found.setting, "value": found.value}})
     if baseline := task.facts.get(BASELINE):
         print(f"{baseline['name']}: validation {task.metric} {baseline['value']:.4f}")
-    elif config.data.name == "own":
+    elif config.data.name == "own" and config.reads == "texts":
         print("no TF-IDF baseline: scikit-learn finds no words in the texts")
     torch.use_deterministic_algorithms(device.type == "cpu")
     progress = run_stages(stages, RunFolder(path, config, device, task.facts, origin), task.metric)

@@ -2,12 +2,20 @@
 
 from typing import Any, assert_never
 
-from model.config.run import AnySeriesRun, ClassificationRun, ForecastingRun, MatchingRun, RunConfig
+from model.config.run import (
+    AnySeriesRun,
+    ClassificationRun,
+    ForecastingRun,
+    MatchingRun,
+    RunConfig,
+    SeriesClassificationRun,
+)
 from model.tasks.any_series import AnySeriesTask
 from model.tasks.base import TrainingTask
 from model.tasks.classification import ClassificationTask
 from model.tasks.forecasting import ForecastingTask
 from model.tasks.matching import MatchingTask
+from model.tasks.series_classification import SeriesClassificationTask
 from model.tasks.words import WordTask
 from model.training.checkpoint import Facts
 
@@ -17,6 +25,8 @@ def task_of(config: RunConfig, facts: Facts | None = None) -> TrainingTask[Any, 
     match config:
         case ClassificationRun():
             return (WordTask if config.model.kind == "words" else ClassificationTask)(config, facts or {})
+        case SeriesClassificationRun():
+            return SeriesClassificationTask(config, facts or {})
         case MatchingRun():
             return MatchingTask(config, facts or {})
         case ForecastingRun():

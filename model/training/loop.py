@@ -74,11 +74,11 @@ class Trainer:
             raise
         return self.progress
 
-    def fit(self, epochs: int) -> None:
-        """Train the first epochs of the schedule without validation and checkpoints."""
+    def fit(self, epochs: int, name: str = "final fit") -> None:
+        """Train the first epochs of the schedule without validation and checkpoints. `name` is for the progress bar."""
         self.model.train()
         for epoch in range(epochs):
-            with self._bar(f"final fit, epoch {epoch + 1}/{epochs}") as bar:
+            with self._bar(f"{name}, epoch {epoch + 1}/{epochs}") as bar:
                 for batches in self._batches(epoch):
                     self._step(batches)
                     bar.update(self.examples_per_step)

@@ -1,0 +1,167 @@
+"""A small model of recordings: trained, resumed, evaluated, exported, loaded."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import artifact
+from artifact.exports import read_manifest
+from artifact.tasks.series_classification import SeriesClassifierManifest
+from model.data.own import DataFiles
+from model.runs.load import load_trained
+from model.tasks import series_classification
+from model.tasks.graphs import module_functions
+from model.tasks.link import SOFTMAX
+from model.tasks.series_classification import BOTH, ENCODER, ROCKET, computed
+from model.training.checkpoint import BEST, load
+from tests.support.commands import call, export
+from tests.support.waves import LABELS, write_ts
+
+SMALL = (
+    "model.encoder.dim=16",
+    "model.encoder.num_layers=1",
+    "model.encoder.num_heads=2",
+    "model.features_per_kernel=8",
+    "training.epochs=2",
+    "training.examples_per_epoch=64",
+    "training.batch_size=8",
+    "training.warmup_steps=2",
+)
+
+
+def _train(folder: Path, *arguments: object, settings: tuple[str, ...] = SMALL) -> int:
+    words = [word for setting in settings for word in ("--set", setting)]
+    files = ("--data", folder / "waves.ts", "--test", folder / "test.ts")
+    runs = ("--runs", folder / "runs", "--device", "cpu")
+    return call("train", "--task", "series-classification", *files, *runs, *words, *arguments)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder with a trained run and its export."""
+    path = tmp_path_factory.mktemp("recordings")
+    write_ts(path / "waves.ts", 12)
+    write_ts(path / "test.ts", 10, first=100)
+    assert _train(path) == 0
+    export(path / "runs" / RUN, path / "exports")
+    return path
+
+
+RUN = "waves-seed0"
+
+
+def test_training_compares_the_views_on_folds(folder: Path) -> None:
+    records = [json.loads(line) for line in (folder / "runs" / RUN / "metrics.jsonl").read_text().splitlines()]
+    assert [record["stage"] for record in records] == [ROCKET, ENCODER, BOTH]
+    assert all(0 <= record["validation_accuracy"] <= 1 for record in records)
+    assert (folder / "runs" / RUN / "stages.png").is_file()
+    best = load(folder / "runs" / RUN / BEST)
+    assert best.facts["labels"] == sorted(LABELS)
+    assert best.facts["channels"] == ["c1", "c2"]
+    assert best.progress.best == records[-1]["validation_accuracy"]
+
+
+def test_results_are_those_of_the_model_beside_those_of_its_baselines(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = folder / "runs" / RUN
+    assert call("evaluate", run, "--device", "cpu") == 0
+    assert "1-NN DTW" in capsys.readouterr().out
+    results = {result["metric"]: result for result in json.loads((run / "evaluation.json").read_text())}
+    trained: Any = load_trained(run, DataFiles(folder))
+    rows = trained.task.rows(trained.data.test.values)
+    logits = rows.mean(computed(module_functions(trained.finished.graphs, torch.device("cpu"))[0], rows))
+    assert results["accuracy"]["value"] == pytest.approx(SOFTMAX.report(logits, trained.data.test.labels)["accuracy"])
+    assert results["accuracy"]["value"] > 0.7
+    assert results["accuracy"]["examples"] == 20
+    assert ROCKET in results["accuracy"]["compared_with"]
+
+
+def test_the_export_gives_the_answers_of_the_model(folder: Path) -> None:
+    manifest = read_manifest(folder / "exports" / "waves" / "1")
+    assert isinstance(manifest, SeriesClassifierManifest)
+    assert manifest.length == 40
+    model = artifact.load(folder / "exports" / "waves")
+    assert {file.format for file in manifest.files} == {"onnx", "torchscript"}
+    trained: Any = load_trained(folder / "runs" / RUN, DataFiles(folder))
+    rows = trained.task.rows(trained.data.test.values)
+    logits = rows.mean(computed(module_functions(trained.finished.graphs, torch.device("cpu"))[0], rows))
+    expected = SOFTMAX.probabilities(logits)
+    task: Any = model.task
+    recordings = [task.recording(list(values.T), None) for values in trained.data.test.values]
+    answers = model._run(task.classify(recordings))
+    assert np.array([answer.scores for answer in answers]) == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_resumed_run_is_the_same(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is stopped after the first fold."""
+    for name in ("waves.ts", "test.ts"):
+        (tmp_path / name).write_text((folder / name).read_text())
+    whole = series_classification.train_encoder
+    calls = list[str]()
+
+    def interrupted(*arguments: Any) -> Any:
+        calls.append(arguments[3])
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return whole(*arguments)
+
+    monkeypatch.setattr(series_classification, "train_encoder", interrupted)
+    assert _train(tmp_path) == 130
+    assert _train(tmp_path, "--resume") == 0
+    assert calls == ["fold 1", "fold 2", "fold 2", "fold 3", "all recordings"]
+    runs = [load(path / "runs" / RUN / BEST) for path in (folder, tmp_path)]
+    assert all((runs[0].state["model"][name] == value).all() for name, value in runs[1].state["model"].items())
+    assert runs[0].progress.best == runs[1].progress.best
+
+
+def test_a_held_out_file_is_measured_whole(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    held_out = write_ts(tmp_path / "new.ts", 4, first=500)
+    assert call("evaluate", folder / "runs" / RUN, "--data", held_out, "--device", "cpu") == 0
+    assert "all 8 labelled rows" in capsys.readouterr().out
+    assert call("evaluate", folder / "exports" / "waves", "--data", held_out, "--device", "cpu") == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda text: text.replace("@dimensions 2", "@dimensions 1"), "channels"),
+        (lambda text: text.replace(":slow", ":medium").replace("true slow fast", "true medium fast"), "medium"),
+    ],
+)
+def test_a_held_out_file_of_something_else_is_an_error(
+    folder: Path, tmp_path: Path, change: Any, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = write_ts(tmp_path / "new.ts", 4, first=500).read_text()
+    if message == "channels":
+        lines = [
+            line if line[0] == "@" else line.partition(":")[0] + line[line.rindex(":") :] for line in text.splitlines()
+        ]
+        text = "\n".join(lines) + "\n"
+    (tmp_path / "new.ts").write_text(change(text))
+    assert call("evaluate", folder / "runs" / RUN, "--data", tmp_path / "new.ts", "--device", "cpu") == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_class_with_one_recording_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_ts(tmp_path / "test.ts", 4, first=100)
+    lines = write_ts(tmp_path / "waves.ts", 6).read_text().splitlines()
+    kept = [line for line in lines if not line.endswith(":fast")]
+    (tmp_path / "waves.ts").write_text(
+        "\n".join([*kept, next(line for line in lines if line.endswith(":fast"))]) + "\n"
+    )
+    assert _train(tmp_path) == 2
+    assert "fast" in capsys.readouterr().err
+
+
+def test_unequal_lengths_and_missing_values_are_read(tmp_path: Path) -> None:
+    write_ts(tmp_path / "test.ts", 4, first=100, steps=60)
+    text = write_ts(tmp_path / "waves.ts", 6).read_text().splitlines()
+    text[7] = text[7].replace(text[7].split(",")[3], "?", 1)
+    (tmp_path / "waves.ts").write_text("\n".join(text) + "\n")
+    assert _train(tmp_path) == 0
+    assert call("evaluate", tmp_path / "runs" / RUN, "--device", "cpu") == 0  # longer ones are read in windows
