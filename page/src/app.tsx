@@ -102,7 +102,7 @@ export function App() {
             aria-labelledby={`tab-${name}`}
             hidden={tab !== name}
           >
-            {name === 'classify' && <Classify list={list} />}
+            {name === 'classify' && <Classify list={list} isShown={tab === name} />}
             {name === 'rank' && <Rank list={list} />}
             {name === 'forecast' && <Forecast list={list} isShown={tab === name} />}
             {name === 'models' && <ModelsTab list={list} />}

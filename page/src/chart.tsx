@@ -11,6 +11,15 @@ export interface Line {
   dash?: number[]
 }
 
+/** A range of x that is shaded. */
+export interface Shade {
+  start: number
+  end: number
+  /** Name of the CSS variable with its colour. */
+  color: string
+  opacity: number
+}
+
 interface Props {
   /** Described to those who do not see it. */
   summary: string
@@ -19,6 +28,8 @@ interface Props {
   lines: Line[]
   /** Indices of two lines, the upper first; the area between them is filled. */
   band?: [number, number]
+  /** Drawn behind the lines. */
+  shades?: Shade[]
   /** Whether x is a time in seconds. */
   hasTime: boolean
   /** Whether times are shown in the time zone of the browser; else in UTC. */
@@ -90,6 +101,8 @@ export function Chart(props: Props) {
     applyRange(plot.current, props)
   }, [props.data, props.range?.[0], props.range?.[1]])
 
+  useEffect(() => plot.current?.redraw(false), [props.shades])
+
   return <div class="chart" ref={box} role="img" aria-label={props.summary} />
 }
 
@@ -97,6 +110,22 @@ function applyRange(plot: uPlot, { data, range }: Props): void {
   const x = data[0]
   const [min, max] = range ?? [x[0] ?? 0, x.at(-1) ?? 1]
   plot.setScale('x', { min, max })
+}
+
+function drawShades(plot: uPlot, shades: Shade[], color: (name: string) => string): void {
+  const { ctx, bbox } = plot
+  ctx.save()
+  ctx.beginPath()
+  ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height)
+  ctx.clip()
+  for (const shade of shades) {
+    const left = plot.valToPos(shade.start, 'x', true)
+    const right = plot.valToPos(shade.end, 'x', true)
+    ctx.fillStyle = color(shade.color)
+    ctx.globalAlpha = shade.opacity
+    ctx.fillRect(left, bbox.top, right - left, bbox.height)
+  }
+  ctx.restore()
 }
 
 function optionsOf(latest: { current: Props }, element: HTMLElement): uPlot.Options {
@@ -130,7 +159,12 @@ function optionsOf(latest: { current: Props }, element: HTMLElement): uPlot.Opti
       y: { range: (_, min, max) => rangeOf(min, max, fromZero ?? false) },
     },
     axes: [
-      { ...axis, space: 70, size: isLocal ? 28 : 44, ...(hasTime ? { values: isLocal ? CLOCK : CALENDAR } : {}) },
+      {
+        ...axis,
+        space: 70,
+        size: hasTime && !isLocal ? 44 : 28,
+        ...(hasTime ? { values: isLocal ? CLOCK : CALENDAR } : { incrs: WHOLE }),
+      },
       {
         ...axis,
         size: 56,
@@ -152,6 +186,7 @@ function optionsOf(latest: { current: Props }, element: HTMLElement): uPlot.Opti
     ],
     bands: band ? [{ series: band, fill: color('--band') }] : [],
     hooks: {
+      drawClear: [(plot) => drawShades(plot, latest.current.shades ?? [], color)],
       setCursor: [(plot) => latest.current.onHover?.(plot.cursor.idx ?? null)],
       setSelect: [
         (plot) => {

@@ -1,15 +1,28 @@
-/** The tab that classifies a document and shows which parts decided. */
+/** The tab that classifies a document or a recording and shows which parts decided. */
 
 import type { ComponentChildren } from 'preact'
 import { useEffect, useMemo, useState } from 'preact/hooks'
 import { type ApiRequest, Problem } from './api'
+import { CsvError, MAX_BYTES, namesOf, type Recording, readRecording } from './csv'
 import { EXAMPLES, type Example } from './examples'
 import { percent, plural, size } from './format'
-import { type Classifier, choices, idOf, type ModelList } from './models'
-import { type ClassifyResult, coverageText, decode, kindOf, partsOf } from './parts'
+import { type Classifier, choices, idOf, type ModelList, type SeriesClassifier } from './models'
+import { type ClassifyResult, coverageText, type DocumentResult, decode, isRecording, kindOf, partsOf } from './parts'
+import { RecordingEvidence } from './recording'
 import { useRequest } from './requests'
 import { Evidence } from './strip'
-import { AnswerCard, AnsweredBy, ChooseFile, CopyRequest, Drop, Failure, ModelSelect, onSubmitKey, Select } from './ui'
+import {
+  AnswerCard,
+  AnsweredBy,
+  Channels,
+  ChooseFile,
+  CopyRequest,
+  Drop,
+  Failure,
+  ModelSelect,
+  onSubmitKey,
+  Select,
+} from './ui'
 
 interface Response {
   model: string
@@ -26,20 +39,60 @@ const OVERFLOW = [
   { value: 'tail', text: 'read the end' },
 ]
 const LISTED = 5
+/** Part of a file in which its first line is looked for. */
+const HEAD_BYTES = 65_536
 
-export function Classify({ list }: { list: ModelList | null }) {
-  const models = choices(list, 'text-classification')
+type AnyClassifier = Classifier | SeriesClassifier
+
+/** What the tab says about each kind of input. */
+const WORDS = {
+  document: {
+    decided: 'which parts of the document',
+    placeholder: 'Paste a document, or drop a file here.',
+    missing: 'Paste one, or choose a file.',
+  },
+  recording: {
+    decided: 'which stretch of time',
+    placeholder: 'Paste a CSV with a column for each channel and a line for each step, or drop a file here.',
+    missing: 'Paste a CSV, or choose a file.',
+  },
+}
+
+export function Classify({ list, isShown }: { list: ModelList | null; isShown: boolean }) {
+  const models: AnyClassifier[] = [...choices(list, 'text-classification'), ...choices(list, 'series-classification')]
   const [input, setInput] = useState<Input>({ text: '' })
   const [chosen, setChosen] = useState('')
   const [overflow, setOverflow] = useState('windows')
+  const [rate, setRate] = useState('')
   const runner = useRequest<Response>()
-  const [sent, setSent] = useState<Uint8Array>(new Uint8Array())
   const model = models.find((each) => idOf(each) === chosen || each.name === chosen) ?? models[0]
-  const limit = model?.limits.document_bytes
+  const series = seriesClassifier(model)
+  const noun = series ? 'recording' : 'document'
 
-  const classify = (document: Input, name = model ? idOf(model) : undefined) => {
-    const bytes = bytesOf(document)
-    if (bytes.length === 0) return runner.fail(new Problem('There is no document', 'Paste one, or choose a file.'))
+  const submit = (content: Input, reader = model) => {
+    if (bytesOf(content).length === 0) return runner.fail(new Problem(`There is no ${noun}`, WORDS[noun].missing))
+    const recorder = seriesClassifier(reader)
+    return recorder ? classifyRecording(content, recorder) : classify(content, reader && idOf(reader))
+  }
+  const classifyRecording = (content: Input, reader: SeriesClassifier) => {
+    let recording: Recording
+    try {
+      recording = readRecording(decode(bytesOf(content)), reader.channels)
+    } catch (error) {
+      if (!(error instanceof CsvError)) throw error
+      const name = 'file' in content ? content.file : 'The text'
+      return runner.fail(new Problem(`${name} cannot be read as a recording`, error.message))
+    }
+    const body = JSON.stringify({
+      model: idOf(reader),
+      series: Object.fromEntries(recording.columns.map(({ name, values }) => [name, values])),
+      ...(rate && reader.rate !== null ? { rate: Number(rate) } : {}),
+      ...(overflow === 'windows' ? {} : { on_overflow: overflow }),
+      detail: true,
+    })
+    return runner.run({ path: 'v1/classify', body: { type: 'application/json', content: body } })
+  }
+  const classify = (document: Input, name: string | undefined) => {
     const query: Record<string, string> = { detail: 'true' }
     if (name) query.model = name
     if (overflow !== 'windows') query.on_overflow = overflow
@@ -47,18 +100,24 @@ export function Classify({ list }: { list: ModelList | null }) {
       'file' in document
         ? { type: 'application/octet-stream', content: document.bytes, file: document.file }
         : { type: 'text/plain', content: document.text }
-    setSent(bytes)
     return runner.run({ path: 'v1/classify', query, body })
   }
   const openFile = async ([file]: File[]) => {
     if (!file) return
-    if (limit !== undefined && file.size > limit)
+    const names = namesOf(await file.slice(0, HEAD_BYTES).text())
+    const able = models.filter((each) => seriesClassifier(each)?.channels.every((channel) => names.includes(channel)))
+    const reader = model && able.includes(model) ? model : (able[0] ?? model)
+    const limit = seriesClassifier(reader) ? MAX_BYTES : reader?.limits.document_bytes
+    if (limit !== undefined && file.size > limit) {
+      const taker = seriesClassifier(reader) ? 'this page reads' : 'the service takes'
       return runner.fail(
-        new Problem('The file is too long', `${file.name} has ${size(file.size)}; the service takes ${size(limit)}.`),
+        new Problem('The file is too long', `${file.name} has ${size(file.size)}; ${taker} ${size(limit)}.`),
       )
+    }
     const opened = { file: file.name, bytes: new Uint8Array(await file.arrayBuffer()) }
     setInput(opened)
-    classify(opened)
+    if (reader) setChosen(idOf(reader))
+    submit(opened, reader)
   }
   const open = (example: Example) => {
     const opened = { text: example.text() }
@@ -73,34 +132,54 @@ export function Classify({ list }: { list: ModelList | null }) {
   return (
     <>
       <div class="intro">
-        <h1>Classify a document</h1>
-        <p>See its label, how sure the model is, and which parts of the document decided.</p>
+        <h1>Classify a {noun}</h1>
+        <p>See its label, how sure the model is, and {WORDS[noun].decided} decided.</p>
       </div>
       <Drop label="Drop a file to classify it" onFiles={openFile} class="card">
         <div class="options">
           <ModelSelect list={list} models={models} value={model ? idOf(model) : ''} onChange={setChosen} />
-          <Select label="Long documents" value={overflow} options={OVERFLOW} onChange={setOverflow} />
+          <Select label={`Long ${noun}s`} value={overflow} options={OVERFLOW} onChange={setOverflow} />
+          {series && series.rate !== null && (
+            <div class="field">
+              <label for="rate">Steps per second</label>
+              <input
+                id="rate"
+                type="number"
+                min={0}
+                step="any"
+                placeholder={String(series.rate)}
+                value={rate}
+                onInput={(event) => setRate(event.currentTarget.value)}
+                onKeyDown={onSubmitKey(() => submit(input))}
+              />
+            </div>
+          )}
         </div>
         {'file' in input ? (
-          <FileView file={input.file} bytes={input.bytes} onRemove={() => setInput({ text: '' })} />
+          <FileView
+            file={input.file}
+            bytes={input.bytes}
+            channels={series?.channels ?? null}
+            onRemove={() => setInput({ text: '' })}
+          />
         ) : (
           <textarea
             rows={8}
-            aria-label="Document"
-            placeholder="Paste a document, or drop a file here."
+            aria-label={series ? 'Recording as CSV' : 'Document'}
+            placeholder={WORDS[noun].placeholder}
             value={input.text}
             onInput={(event) => setInput({ text: event.currentTarget.value })}
-            onKeyDown={onSubmitKey(() => classify(input))}
+            onKeyDown={onSubmitKey(() => submit(input))}
           />
         )}
         <div class="actions">
-          <button type="button" class="primary" disabled={runner.isRunning} onClick={() => classify(input)}>
+          <button type="button" class="primary" disabled={runner.isRunning} onClick={() => submit(input)}>
             {runner.isRunning ? 'Classifying…' : 'Classify'}
           </button>
           <ChooseFile text="Choose a file" onFiles={openFile} />
           <span class="muted">{plural(bytesOf(input).length, 'byte')}</span>
         </div>
-        {examples.length > 0 && (
+        {!series && examples.length > 0 && (
           <p class="examples">
             <span>Try</span>
             {examples.map((example) => (
@@ -116,8 +195,9 @@ export function Classify({ list }: { list: ModelList | null }) {
         <AnswerCard answer={runner.answer}>
           <Result
             data={runner.answer.data.results[0]}
-            bytes={sent}
-            normal={answering(models, runner.answer.data)?.known ?? null}
+            request={runner.request}
+            normal={normalOf(models, runner.answer.data)}
+            isShown={isShown}
           >
             <AnsweredBy answer={runner.answer} />
             <CopyRequest request={runner.request} />
@@ -128,26 +208,31 @@ export function Classify({ list }: { list: ModelList | null }) {
   )
 }
 
-/** The model that gave an answer, if it is still served. */
-function answering(models: Classifier[], { model, version }: Response): Classifier | undefined {
-  return models.find((each) => each.name === model && each.version === version)
+function seriesClassifier(model: AnyClassifier | undefined): SeriesClassifier | null {
+  return model?.task === 'series-classification' ? model : null
+}
+
+/** Shares of known words that are normal for the model that gave an answer, if it is still served and counts words. */
+function normalOf(models: AnyClassifier[], { model, version }: Response): Classifier['known'] {
+  const found = models.find((each) => each.name === model && each.version === version)
+  return found?.task === 'text-classification' ? found.known : null
 }
 
 interface ResultProps {
   data: ClassifyResult
-  bytes: Uint8Array
+  request: ApiRequest
   normal: Classifier['known']
+  isShown: boolean
   children: ComponentChildren
 }
 
 function Result(props: ResultProps) {
-  const { data, bytes, normal } = props
-  const { known } = data.coverage
+  const { data, request, normal } = props
+  const known = isRecording(data) ? null : data.coverage.known
   const [label, setLabel] = useState(data.label)
   const [isLong, setLong] = useState(false)
   useEffect(() => setLabel(data.label), [data])
   const shown = data.scores.some((score) => score.label === label) ? label : data.label
-  const parts = useMemo(() => partsOf(data, shown, bytes), [data, shown, bytes])
   const scores = isLong ? data.scores : data.scores.slice(0, LISTED)
   return (
     <>
@@ -156,7 +241,7 @@ function Result(props: ResultProps) {
           <p class="kicker">Label</p>
           <h2 aria-live="polite">{data.label}</h2>
           <p class="probability">{percent(data.score)}</p>
-          <p class="coverage">{coverageText(data.coverage)}</p>
+          <p class="coverage">{coverageText(data)}</p>
           {known !== null && normal !== null && known < normal.low && (
             <p class="warning" role="note">
               That is less than in 99 % of the documents that the model was made for: this may be noise, another
@@ -193,28 +278,66 @@ function Result(props: ResultProps) {
         </div>
       </div>
       <h3 class="kicker">Which part decided</h3>
-      <Evidence parts={parts} kind={kindOf(data)} label={shown} result={data} />
+      {isRecording(data) ? (
+        <RecordingEvidence result={data} request={request} label={shown} isShown={props.isShown} />
+      ) : (
+        <DocumentEvidence data={data} request={request} label={shown} />
+      )}
     </>
   )
 }
 
-function FileView({ file, bytes, onRemove }: { file: string; bytes: Uint8Array; onRemove: () => void }) {
+function DocumentEvidence({ data, request, label }: { data: DocumentResult; request: ApiRequest; label: string }) {
+  const bytes = useMemo(() => sentBytes(request), [request])
+  const parts = useMemo(() => partsOf(data, label, bytes), [data, label, bytes])
+  return <Evidence parts={parts} kind={kindOf(data)} label={label} result={data} />
+}
+
+interface FileProps {
+  file: string
+  bytes: Uint8Array
+  /** Those of the model; null if it reads documents. */
+  channels: string[] | null
+  onRemove: () => void
+}
+
+function FileView({ file, bytes, channels, onRemove }: FileProps) {
+  const recording = useMemo(() => channels && recordingOf(bytes, channels), [bytes, channels])
   const text = useMemo(() => decode(bytes.subarray(0, 600)), [bytes])
   return (
     <div class="file">
       <p>
         <strong>{file}</strong>
+        {recording && <span>{plural(recording.columns[0]?.values.length ?? 0, 'step')}</span>}
         <button type="button" class="quiet" onClick={onRemove}>
           Remove
         </button>
       </p>
-      <p class="excerpt">{text}</p>
+      {recording ? <Channels of={recording.columns} /> : <p class="excerpt">{text}</p>}
+      {recording && recording.leftOut.length > 0 && (
+        <p class="note">Not channels, so not used: {recording.leftOut.join(', ')}.</p>
+      )}
     </div>
   )
+}
+
+/** The recording of a file; null if it cannot be read. */
+function recordingOf(bytes: Uint8Array, channels: string[]): Recording | null {
+  try {
+    return readRecording(decode(bytes), channels)
+  } catch {
+    return null
+  }
 }
 
 const encoder = new TextEncoder()
 
 function bytesOf(input: Input): Uint8Array {
   return 'file' in input ? input.bytes : encoder.encode(input.text)
+}
+
+/** The document of a request. */
+function sentBytes({ body }: ApiRequest): Uint8Array {
+  const content = body?.content ?? ''
+  return typeof content === 'string' ? encoder.encode(content) : content
 }

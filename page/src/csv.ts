@@ -1,4 +1,4 @@
-/** Reads a series from CSV: columns, time and frequency are recognised. */
+/** Reads series and recordings from CSV: columns, time and frequency are recognised. */
 
 export interface Column {
   name: string
@@ -18,9 +18,21 @@ export interface Table {
   added: number
 }
 
-/** The file is not a series; the message names the line. */
+/** A recording to classify: a row for each step. */
+export interface Recording {
+  columns: Column[]
+  /** Names of columns that are no channels. */
+  leftOut: string[]
+}
+
+/** The file cannot be read; the message names the line. */
 export class CsvError extends Error {}
 
+/** Longest file that the page reads. */
+export const MAX_BYTES = 64 * 2 ** 20
+/** Names of columns that tell the time, the step or the label of a row, or the recording that it belongs to. */
+const NO_CHANNEL =
+  /^(date|datetime|times?|timestamp|ts?|step|frame|sample|index|idx|timepoint|label|id|recording|(recording|series|case)_id)$/i
 const MISSING = new Set(['', 'na', 'nan', 'null', 'none', 'n/a', '-'])
 const NUMBER = /^[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i
 const ISO =
@@ -29,8 +41,48 @@ const DAY_FIRST = /^(\d{1,2})\.(\d{1,2})\.(\d{4})(?:[T ](\d{1,2}):(\d{2})(?::(\d
 const MAX_ADDED = 100_000
 const DAY_S = 86_400
 
+/** Names in the first line. */
+export function namesOf(text: string): string[] {
+  const [first = ''] = text.replace(/^\ufeff/, '').split(/[\r\n]/, 1)
+  return first.split(/[,;\t]/).map((name) => name.trim().replace(/^"(.*)"$/, '$1'))
+}
+
+/** Read a recording for a model with these channels; other columns of numbers are kept, too. Throws CsvError. */
+export function readRecording(text: string, channels: string[]): Recording {
+  const { names, columns } = readColumns(text)
+  const kept = columns.filter(({ name }) => channels.includes(name) || !NO_CHANNEL.test(name))
+  if (kept.length === 0) throw new CsvError('No column of numbers is a channel.')
+  return { columns: kept, leftOut: names.filter((name) => kept.every((column) => column.name !== name)) }
+}
+
 /** Read a series. Throws CsvError. */
 export function readTable(text: string): Table {
+  const { names, columns, body, timeIndex } = readColumns(text)
+  const ignored = names.filter((name, index) => index !== timeIndex && columns.every((column) => column.name !== name))
+  if (timeIndex < 0) return { columns, times: null, frequency: null, ignored, added: 0 }
+  const times = body.map(({ line, cells }) => {
+    const time = timeOf(cells[timeIndex] ?? '')
+    if (time === null)
+      throw new CsvError(
+        `Line ${line}, column ${names[timeIndex]}: “${(cells[timeIndex] ?? '').slice(0, 40)}” is not a time.`,
+      )
+    return time
+  })
+  return { ...withoutGaps(columns, times), ignored }
+}
+
+interface Columns {
+  /** Of all columns. */
+  names: string[]
+  /** Those that hold numbers. */
+  columns: Column[]
+  body: Row[]
+  /** Column of times; -1 if there is none. */
+  timeIndex: number
+}
+
+/** Read the columns of numbers. Throws CsvError. */
+function readColumns(text: string): Columns {
   const rows = rowsOf(text)
   const [head, ...body] = rows
   if (!head || body.length < 2)
@@ -60,17 +112,7 @@ export function readTable(text: string): Table {
       return value
     }),
   }))
-  const ignored = names.filter((_, index) => index !== timeIndex && !numeric.includes(index))
-  if (timeIndex < 0) return { columns, times: null, frequency: null, ignored, added: 0 }
-  const times = body.map(({ line, cells }) => {
-    const time = timeOf(cells[timeIndex] ?? '')
-    if (time === null)
-      throw new CsvError(
-        `Line ${line}, column ${names[timeIndex]}: “${(cells[timeIndex] ?? '').slice(0, 40)}” is not a time.`,
-      )
-    return time
-  })
-  return { ...withoutGaps(columns, times), ignored }
+  return { names, columns, body, timeIndex }
 }
 
 interface Row {

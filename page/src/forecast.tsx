@@ -3,12 +3,23 @@
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { Problem } from './api'
 import { Chart } from './chart'
-import { CsvError, isSameFrequency, readTable, type Table } from './csv'
+import { CsvError, isSameFrequency, MAX_BYTES, readTable, type Table } from './csv'
 import { count, number, plural, size, time } from './format'
 import { type AnyForecaster, choices, type Forecaster, idOf, type ModelList } from './models'
 import { useRequest } from './requests'
 import * as example from './series-example'
-import { AnswerCard, AnsweredBy, ChooseFile, CopyRequest, Drop, Failure, ModelSelect, onSubmitKey, save } from './ui'
+import {
+  AnswerCard,
+  AnsweredBy,
+  Channels,
+  ChooseFile,
+  CopyRequest,
+  Drop,
+  Failure,
+  ModelSelect,
+  onSubmitKey,
+  save,
+} from './ui'
 
 interface Response {
   model: string
@@ -39,7 +50,6 @@ interface Asked {
 }
 
 const LEVELS = ['0.1', '0.9'] as const
-const MAX_BYTES = 64 * 2 ** 20
 /** Longest forecast of any series. */
 const MAX_STEPS = 960
 
@@ -246,11 +256,7 @@ function TableView({ opened, model }: { opened: Opened; model: Forecaster | unde
           </span>
         )}
       </p>
-      <ul class="chips" aria-label="Channels">
-        {table.columns.map((column) => (
-          <li key={column.name}>{column.name}</li>
-        ))}
-      </ul>
+      <Channels of={table.columns} />
       {!isNamed && model && model.kind !== 'any-series' && (
         <p class="note">
           The columns have other names than the channels of {model.name}; they are read in its order:{' '}

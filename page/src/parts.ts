@@ -1,6 +1,8 @@
-/** What each part of a document says: from windows and stretches of an answer to parts that do not overlap. */
+/**
+ * What each part of a document or recording says: from windows and stretches of an answer to parts that do not overlap.
+ */
 
-import { percent } from './format'
+import { count, percent, plural } from './format'
 
 export interface Score {
   label: string
@@ -16,23 +18,56 @@ export interface Coverage {
   known: number | null
 }
 
-export interface ClassifyResult {
+interface Stretch {
+  start: number
+  end: number
+  contributions: Record<string, number>
+}
+
+interface Labelled {
   label: string
   score: number
   scores: Score[]
-  coverage: Coverage
-  windows: { start: number; end: number; scores: Score[] }[]
-  stretches: { start: number; end: number; contributions: Record<string, number> }[]
+  stretches: Stretch[]
 }
 
-/** A part of the document. */
-export interface Part {
+/** Of a document. */
+export interface DocumentResult extends Labelled {
+  coverage: Coverage
+  windows: { start: number; end: number; scores: Score[] }[]
+}
+
+export interface RecordingCoverage {
+  observations_total: number
+  observations_used: number
+  imputed: number
+  windows: number
+  resampled: boolean
+}
+
+/** Of a recording. */
+export interface RecordingResult extends Labelled {
+  coverage: RecordingCoverage
+}
+
+export type ClassifyResult = DocumentResult | RecordingResult
+
+export function isRecording(result: ClassifyResult): result is RecordingResult {
+  return 'observations_total' in result.coverage
+}
+
+/** What a part of the input says. */
+export interface Weighed<V extends number | null> {
   start: number
   end: number
   /** How far it speaks for the label (positive) or for another one (negative); null if the model did not read it. */
-  evidence: number | null
+  evidence: V
   /** |evidence| relative to the largest, from 0 to 1. */
   weight: number
+}
+
+/** A part of the document. */
+export interface Part extends Weighed<number | null> {
   text: string
 }
 
@@ -46,7 +81,7 @@ interface Span {
 }
 
 /** Stretches if the model tells their contributions; else windows, which the service then returns as stretches, too. */
-export function kindOf(result: ClassifyResult): Kind {
+export function kindOf(result: DocumentResult): Kind {
   return result.stretches.length > result.windows.length ? 'stretches' : 'windows'
 }
 
@@ -57,22 +92,41 @@ export function kindOf(result: ClassifyResult): Kind {
  * that overlap meet in the middle. The evidence of a stretch is its contribution to the logit of the label, minus the mean
  * over the other labels, per 256 bytes; overlapping stretches add up.
  */
-export function partsOf(result: ClassifyResult, label: string, bytes: Uint8Array): Part[] {
+export function partsOf(result: DocumentResult, label: string, bytes: Uint8Array): Part[] {
   const kind = kindOf(result)
   const spans = kind === 'windows' ? windowSpans(result, label) : stretchSpans(result, label)
-  const joined = join(spans, bytes.length)
-  const largest = Math.max(...joined.map((part) => Math.abs(part.value ?? 0)), 1e-9)
   const decoder = decoderOf(bytes)
-  return joined.map(({ start, end, value }) => ({
+  return weighed(join(spans, bytes.length)).map((part) => ({
+    ...part,
+    text: decoder.decode(bytes.subarray(part.start, part.end), { stream: part.end < bytes.length }),
+  }))
+}
+
+/** Stretches of a recording, from step to step; the evidence is the contribution, as that of a document's stretch. */
+export function stretchesOf({ stretches }: RecordingResult, label: string): Weighed<number>[] {
+  return weighed(
+    stretches.map(({ start, end, contributions }) => ({ start, end, value: margin(contributions, label) })),
+  )
+}
+
+function weighed<V extends number | null>(spans: { start: number; end: number; value: V }[]): Weighed<V>[] {
+  const largest = Math.max(...spans.map(({ value }) => Math.abs(value ?? 0)), 1e-9)
+  return spans.map(({ start, end, value }) => ({
     start,
     end,
     evidence: value,
     weight: Math.abs(value ?? 0) / largest,
-    text: decoder.decode(bytes.subarray(start, end), { stream: end < bytes.length }),
   }))
 }
 
-function windowSpans({ windows }: ClassifyResult, label: string): Span[] {
+/** Contribution to the logit of a label, minus the mean over the other labels. */
+function margin(contributions: Record<string, number>, label: string): number {
+  const values = Object.values(contributions)
+  const own = contributions[label] ?? 0
+  return own - (values.reduce((sum, value) => sum + value, 0) - own) / Math.max(1, values.length - 1)
+}
+
+function windowSpans({ windows }: DocumentResult, label: string): Span[] {
   return windows.map(({ start, end, scores }, index) => {
     const before = windows[index - 1]?.end ?? 0
     const after = windows[index + 1]?.start ?? Number.POSITIVE_INFINITY
@@ -86,13 +140,12 @@ function windowSpans({ windows }: ClassifyResult, label: string): Span[] {
   })
 }
 
-function stretchSpans({ stretches }: ClassifyResult, label: string): Span[] {
-  return stretches.map(({ start, end, contributions }) => {
-    const values = Object.values(contributions)
-    const own = contributions[label] ?? 0
-    const others = (values.reduce((sum, value) => sum + value, 0) - own) / Math.max(1, values.length - 1)
-    return { start, end, value: ((own - others) * 256) / Math.max(1, end - start) }
-  })
+function stretchSpans({ stretches }: DocumentResult, label: string): Span[] {
+  return stretches.map(({ start, end, contributions }) => ({
+    start,
+    end,
+    value: (margin(contributions, label) * 256) / Math.max(1, end - start),
+  }))
 }
 
 /** Cut overlapping spans at all of their borders; equal neighbours stay apart. */
@@ -131,14 +184,39 @@ export function decode(bytes: Uint8Array): string {
   return decoderOf(bytes).decode(bytes)
 }
 
-/** How much was read and is known, in words. */
-export function coverageText({ bytes_total, bytes_used, windows, known }: Coverage): string {
-  const total = bytes_total.toLocaleString('en')
-  const bytes = bytes_total === 1 ? 'byte was' : 'bytes were'
-  const how = windows === 1 ? 'in one pass' : `in ${windows.toLocaleString('en')} overlapping windows`
-  const read =
-    bytes_used === bytes_total
-      ? `All ${total} ${bytes} read, ${how}.`
-      : `${bytes_used.toLocaleString('en')} of ${total} ${bytes} read; the hatched parts were not.`
-  return known === null ? read : `${read} The model knows ${percent(known)} of the words.`
+/** How far a part speaks for a label, in words. */
+export function evidenceText(evidence: number, label: string): string {
+  return `${evidence >= 0 ? '+' : '−'}${Math.abs(evidence).toFixed(2)} for ${label}`
+}
+
+/** The label that speaks against: the only other one, or any other. */
+export function rivalOf({ scores }: ClassifyResult, label: string): string {
+  const others = scores.filter((score) => score.label !== label)
+  return others.length === 1 ? (others[0]?.label ?? '') : 'another label'
+}
+
+/** Opacity of a weight: weak evidence stays visible. */
+export function shade(weight: number): number {
+  return weight === 0 ? 0 : Number((0.08 + 0.92 * weight ** 0.8).toFixed(3))
+}
+
+/** How much was read and is known, or imputed, in words. */
+export function coverageText(result: ClassifyResult): string {
+  if (!isRecording(result)) {
+    const { bytes_total, bytes_used, windows, known } = result.coverage
+    const read = readText(bytes_used, bytes_total, 'byte', windows, '; the hatched parts were not')
+    return known === null ? read : `${read} The model knows ${percent(known)} of the words.`
+  }
+  const { observations_total, observations_used, imputed, windows, resampled } = result.coverage
+  return [
+    readText(observations_used, observations_total, 'value', windows, ''),
+    ...(imputed > 0 ? [`${plural(imputed, 'missing value')} ${imputed === 1 ? 'was' : 'were'} imputed.`] : []),
+    ...(resampled ? ['The recording was resampled to the rate of the model.'] : []),
+  ].join(' ')
+}
+
+function readText(used: number, total: number, unit: string, windows: number, rest: string): string {
+  const all = `${plural(total, unit)} ${total === 1 ? 'was' : 'were'} read`
+  const how = windows === 1 ? 'in one pass' : `in ${count(windows)} overlapping windows`
+  return used === total ? `All ${all}, ${how}.` : `${count(used)} of ${all}${rest}.`
 }

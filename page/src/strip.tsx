@@ -3,13 +3,13 @@
 import type { ComponentChildren } from 'preact'
 import { useCallback, useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { count, percent } from './format'
-import type { ClassifyResult, Kind, Part } from './parts'
+import { type DocumentResult, evidenceText, type Kind, type Part, rivalOf, shade } from './parts'
 
 interface Props {
   parts: Part[]
   kind: Kind
   label: string
-  result: ClassifyResult
+  result: DocumentResult
 }
 
 /** Number of passages that are listed for and against the label. */
@@ -241,19 +241,11 @@ function Strongest(props: { parts: Part[]; label: string; rival: string; onChoos
 }
 
 /** What one part says, in words. */
-function says(part: Part | undefined, kind: Kind, label: string, result: ClassifyResult): string {
+function says(part: Part | undefined, kind: Kind, label: string, result: DocumentResult): string {
   if (!part || part.evidence === null) return 'not read'
-  if (kind === 'stretches') {
-    const sign = part.evidence >= 0 ? '+' : '−'
-    return `${sign}${Math.abs(part.evidence).toFixed(2)} for ${label}`
-  }
+  if (kind === 'stretches') return evidenceText(part.evidence, label)
   const best = result.windows.find(({ start, end }) => start <= part.start && part.end <= end)?.scores[0]
   return best ? `this window alone: ${best.label} ${percent(best.score)}` : ''
-}
-
-/** Opacity of a weight: weak evidence stays visible. */
-function shade(weight: number): number {
-  return weight === 0 ? 0 : Number((0.08 + 0.92 * weight ** 0.8).toFixed(3))
 }
 
 /** The beginning of a part, in whole words. */
@@ -261,12 +253,6 @@ function quote({ start, text }: Part, length: number): string {
   const whole = start > 0 ? text.replace(/^\S{0,30}\s/, '… ') : text
   const words = whole.replace(/\s+/g, ' ').trim()
   return words.length > length ? `${words.slice(0, length).replace(/[\s.,;:]+\S*$/, '')}…` : words
-}
-
-/** The label that speaks against: the only other one, or any other. */
-function rivalOf({ scores }: ClassifyResult, label: string): string {
-  const others = scores.filter((score) => score.label !== label)
-  return others.length === 1 ? (others[0]?.label ?? '') : 'another label'
 }
 
 /** Index of the part with a byte. */

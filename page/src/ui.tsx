@@ -4,6 +4,7 @@ import type { ComponentChildren } from 'preact'
 import { useEffect, useId, useRef, useState } from 'preact/hooks'
 import type { Answer, ApiRequest } from './api'
 import { curlOf, fileOf, pythonOf } from './commands'
+import type { Column } from './csv'
 import { milliseconds } from './format'
 import { idOf, isDefault, type Model, type ModelList } from './models'
 import type { Runner } from './requests'
@@ -36,10 +37,12 @@ export function ModelSelect(props: {
   onChange: (value: string) => void
 }) {
   const { list, models } = props
-  const options = models.map((model) => ({
-    value: idOf(model),
-    text: `${model.name} ${model.version}${list && isDefault(list, model) ? ' (default)' : ''}`,
-  }))
+  const isMixed = models.some(({ task }) => task !== models[0]?.task)
+  const options = models.map((model) => {
+    const reads = isMixed && model.task === 'series-classification' ? ' for recordings' : ''
+    const text = `${model.name} ${model.version}${reads}${list && isDefault(list, model) ? ' (default)' : ''}`
+    return { value: idOf(model), text }
+  })
   return (
     <Select
       label="Model"
@@ -47,6 +50,17 @@ export function ModelSelect(props: {
       options={options.length ? options : [{ value: '', text: 'none is served' }]}
       onChange={props.onChange}
     />
+  )
+}
+
+/** The names of the columns that are read from a file. */
+export function Channels({ of }: { of: Column[] }) {
+  return (
+    <ul class="chips" aria-label="Channels">
+      {of.map(({ name }) => (
+        <li key={name}>{name}</li>
+      ))}
+    </ul>
   )
 }
 
