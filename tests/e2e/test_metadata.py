@@ -9,7 +9,7 @@ import pytest
 from tests.support.offline import Columns, OfflineForecaster, OfflineMatcher
 from tests.support.server import Scrape, sample
 
-TASKS = ("text-classification", "text-matching", "forecasting")
+TASKS = ("text-classification", "series-classification", "text-matching", "forecasting")
 
 
 @pytest.fixture

@@ -18,8 +18,7 @@ from artifact.series import impute
 from artifact.tables.recordings import RecordingFile
 from benchmarks.lib.benchmark import add_data_dir
 from benchmarks.lib.record import read, write
-from benchmarks.models.labelled_series.report import AEON
-from benchmarks.models.labelled_series.sets import packed, read_split, sets_of
+from benchmarks.models.labelled_series.sets import AEON, packed, read_split, sets_of
 
 NAME, SEEDS, SHORTEST = "labelled_series", 3, 9
 

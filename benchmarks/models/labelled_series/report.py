@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from benchmarks.lib import chart
 from benchmarks.lib.record import Data, Record
 from benchmarks.lib.table import mean_and_deviation, table
-from benchmarks.models.labelled_series.sets import JAPANESE, unpacked
+from benchmarks.models.labelled_series.sets import AEON, JAPANESE, unpacked
 
 PARTS = (
     *("UWaveGestureLibrary", "Handwriting", JAPANESE, "RacketSports", "EOG", "ACSF1", "HouseTwenty"),
@@ -35,7 +35,7 @@ ENCODERS: dict[str, tuple[str, ...]] = {
 """Encoder -> overrides of the recipe."""
 NEMENYI = {2: 1.960, 3: 2.343, 4: 2.569, 5: 2.728}
 """Critical values at 5 % by the number of classifiers."""
-ROCKET, S3, BOTH, DTW, AEON = "MiniRocket", "S3Attention", "both", "1-NN DTW", "MiniRocket of aeon"
+ROCKET, S3, BOTH, DTW = "MiniRocket", "S3Attention", "both", "1-NN DTW"
 
 
 Bits = dict[str, dict[str, list[NDArray[np.bool_]]]]

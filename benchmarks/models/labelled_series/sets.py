@@ -14,6 +14,8 @@ COMPOSED = {
 }
 """Set -> sets of one channel each, of the same recordings."""
 JAPANESE = "JapaneseVowels"
+AEON = "MiniRocket of aeon"
+"""Classifier that `benchmarks.models.labelled_series.aeon` adds to the record."""
 
 
 def sets_of(data_dir: Path) -> list[str]:
