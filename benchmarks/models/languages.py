@@ -48,7 +48,7 @@ VECTORIZERS: dict[str, dict[str, Any]] = {
     "characters 1-5 within words": {"analyzer": "char_wb", "ngram_range": (1, 5)},
 }
 """Settings of TF-IDF besides `sublinear_tf` and `min_df=2`, by their description."""
-STRENGTHS = (1.0, 3.0, 10.0, 30.0, 100.0)
+STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 """Candidate inverse regularisation C of TF-IDF."""
 
 Rows = list[tuple[str, str]]
