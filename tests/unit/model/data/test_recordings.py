@@ -178,6 +178,11 @@ def test_unknown_rate_is_noted(rates: tuple[float | None, float | None], place: 
         ),
         (many(count=3, groups=1), None, "a.csv:0: the only group is 'g0'; at least two are needed for a test split"),
         ([*many(count=3, groups=3), row(9)], None, "a.csv:9: the recording 'r9' has no group"),
+        (
+            [row(number, label, label) for number, label in enumerate("aabb")],
+            None,
+            "a.csv:0: no group can be held out for a test split, because each has all recordings of a label",
+        ),
         (many(count=3), [row(9, "c")], "a.csv:9: the label 'c' is not in training; known: a, b"),
         (
             [*many(count=3), row(9, "c"), row(10, "c")],
