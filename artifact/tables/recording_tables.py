@@ -97,14 +97,15 @@ def find_roles(sheet: Sheet, layout: RecordingLayout) -> Roles:
     options = {
         "--id-column": layout.id_column,
         "--time-column": layout.time_column,
-        "--group-column": layout.group_column,
+        "--group-column": layout.group_column if layout.needs_groups else "",
     }
     for option, name in [*options.items(), *(("--ignore", name) for name in layout.ignore)]:
         if name and name not in sheet.columns:
             raise InputError(f"{sheet.place}: {missing(Field(name, option=option), sheet.columns)}")
     optional = {*sheet.columns} - {*layout.channels}
     label, split = (name if name in optional else "" for name in (layout.label_column, layout.split_column))
-    taken = {layout.id_column, layout.time_column, label, layout.group_column, split, *layout.ignore, *layout.channels}
+    group = layout.group_column if layout.group_column in sheet.columns else ""
+    taken = {layout.id_column, layout.time_column, label, group, split, *layout.ignore, *layout.channels}
     free = [name for name in sheet.columns if name not in taken]
     unnamed = [name for name in free if UNNAMED.fullmatch(name)]
     free = [name for name in free if name not in unnamed]
@@ -113,7 +114,7 @@ def find_roles(sheet: Sheet, layout: RecordingLayout) -> Roles:
     time = layout.time_column or _find_time(sheet, free)
     rest = tuple(name for name in sheet.columns if name in layout.channels or (name in free and name != time))
     notes = (f"left out {', '.join(map(repr, unnamed))}: row numbers",) if unnamed else ()
-    return Roles(id_column, time, label, layout.group_column, split, rest, notes)
+    return Roles(id_column, time, label, group, split, rest, notes)
 
 
 def _find_time(sheet: Sheet, names: Sequence[str]) -> str:

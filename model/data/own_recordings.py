@@ -123,14 +123,15 @@ class OwnRecordings:
         return RecordingSet(RecordingPart((), np.zeros(0, np.int64)), test, labels, tuple(channels), rate)
 
 
-def read_own_recordings(files: DataFiles, config: RecordingsConfig) -> OwnRecordings:
+def read_own_recordings(files: DataFiles, config: RecordingsConfig, *, needs_groups: bool = True) -> OwnRecordings:
     """Read the files of a user. Raises: UserError naming file, line and column."""
     assert files.data is not None
     if files.validation is not None:
         raise UserError("--validation is for documents and pairs; settings of recordings are chosen on folds of --data")
+    layout = config.layout(needs_groups=needs_groups)
     with reading():
-        test = None if files.test is None else read_recordings(files.test, config.layout())
-        return OwnRecordings(read_recordings(files.data, config.layout()), test)
+        test = None if files.test is None else read_recordings(files.test, layout)
+        return OwnRecordings(read_recordings(files.data, layout), test)
 
 
 def read_japanese_vowels(data_dir: Path) -> RecordingSet:

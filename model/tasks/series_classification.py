@@ -100,8 +100,9 @@ class SeriesClassificationTask(TrainingTask[SeriesClassificationRun, OwnRecordin
         return self.config.model.length // 8
 
     def read(self, files: DataFiles, *, is_new: bool = False) -> OwnRecordings | Path:
-        del is_new
-        return files.data_dir if self.config.data.name != "own" else read_own_recordings(files, self.config.data)
+        if self.config.data.name != "own":
+            return files.data_dir
+        return read_own_recordings(files, self.config.data, needs_groups=not is_new)
 
     def load(self, source: OwnRecordings | Path) -> RecordingSet:
         if isinstance(source, Path):
