@@ -134,6 +134,16 @@ def read_own_recordings(files: DataFiles, config: RecordingsConfig, *, needs_gro
         return OwnRecordings(read_recordings(files.data, layout), test)
 
 
+def check_columns(source: OwnRecordings, config: RecordingsConfig) -> None:
+    """Check that there are the groups and splits by which training splits the recordings. Raises: UserError."""
+    for option, name, texts in (
+        ("--group-column", config.group_column, (one.group for one in source.data.recordings)),
+        ("--set data.split_column", config.split_column, (one.split for one in source.data.recordings)),
+    ):
+        if name and not any(texts):
+            raise UserError(f"{source.data.path}: no recording has a value of {name!r}, the {option} of training")
+
+
 def read_japanese_vowels(data_dir: Path) -> RecordingSet:
     """Read Japanese Vowels: nine speakers, 12 cepstral coefficients. Raises: UserError if a file is missing."""
     paths = [data_dir / f"JapaneseVowels_{split}.ts.gz" for split in ("TRAIN", "TEST")]

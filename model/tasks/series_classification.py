@@ -27,7 +27,13 @@ from artifact.recordings import Recording, Scaling, on_grid
 from artifact.tasks.series_classification import SeriesClassifierManifest
 from model.config.run import SeriesClassificationRun
 from model.data.own import DataFiles
-from model.data.own_recordings import OwnRecordings, RecordingSet, read_japanese_vowels, read_own_recordings
+from model.data.own_recordings import (
+    OwnRecordings,
+    RecordingSet,
+    check_columns,
+    read_japanese_vowels,
+    read_own_recordings,
+)
 from model.nn.minirocket import MiniRocket
 from model.nn.series_classifier import SeriesClassifier, SeriesEncoder
 from model.tasks.base import FINGERPRINT, Finished, Measurement, TrainingTask
@@ -108,6 +114,7 @@ class SeriesClassificationTask(TrainingTask[SeriesClassificationRun, OwnRecordin
         if isinstance(source, Path):
             return read_japanese_vowels(source)
         self.check_fingerprint(source.fingerprint, source.data.path)
+        check_columns(source, self.config.data)
         return source.split(self.config.data.split_seed)
 
     def with_facts_of(self, data: RecordingSet) -> Self:

@@ -748,7 +748,7 @@ def test_unusable_labels_of_a_folder_are_an_error(files: Path, labels: str, mess
 
 def test_file_may_lack_groups_that_are_not_needed(csv: Path, files: Path) -> None:
     layout = RecordingLayout(group_column="who", needs_groups=False)
-    for content, group in (("id,x,label\na,1,p\n", ""), ("id,x,who,label\na,1,2,p\n", "2")):
+    for content, group in (("id,x,label\na,1,p\na,3,p\n", ""), ("id,x,who,label\na,1,2,p\na,3,2,p\n", "2")):
         file = read(csv, content, layout)
         assert ([one.group for one in file.recordings], file.channels) == ([group], ("x",))
     (files / "labels.csv").write_text("file,label\nr0,u\n")
