@@ -142,7 +142,10 @@ class SeriesClassificationTask(TrainingTask[SeriesClassificationRun, OwnRecordin
         found = f"{len(data.train)} training and {len(data.test)} test recordings of up to {data.longest:,} steps"
         if self.metric != "accuracy":
             found += f"; the largest class is over {IMBALANCE} times the smallest: macro F1 is the metric"
-        return (found, *data.notes)
+        model, training = self.config.model, self.config.training
+        steps = training.epochs * (training.examples_per_epoch // training.batch_size)
+        read = f"{model.length:,} steps are read at once, in {model.num_tokens} tokens of {model.patch_length}"
+        return (found, *data.notes, f"{read}; {steps:,} training steps of {training.batch_size} windows")
 
     def rows(self, values: Sequence[Doubles]) -> Rows:
         """Rows of recordings."""
