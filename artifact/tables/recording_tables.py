@@ -14,7 +14,7 @@ from artifact.errors import InputError
 from artifact.manifest import is_text
 from artifact.tables.columns import UNNAMED, holds_text, is_time_name
 from artifact.tables.labelled import VALUE, Contents, LabelledRecording, RecordingLayout
-from artifact.tables.reading import Field, missing
+from artifact.tables.reading import Field, listed, missing
 from artifact.tables.series import NUMBER, Sheet, listed_places, number_of, numbers, read_sheet
 from artifact.tables.streams import PACKED
 from artifact.tables.timeline import name_of_series
@@ -161,9 +161,9 @@ def read_steps(sheet: Sheet, roles: Roles, layout: RecordingLayout, names: Seque
     channels = layout.channels or roles.rest
     for name in channels:
         if name not in sheet.columns:
-            raise InputError(f"{sheet.place}: {missing(Field(name, option='--channels'), sheet.columns)}")
+            raise InputError(f"{sheet.place}: no channel {name!r}; columns: {listed(name, sheet.columns)}")
     if not channels:
-        raise InputError(f"{sheet.place}: expected at least one channel; columns: {', '.join(sheet.columns)[:200]}")
+        raise InputError(f"{sheet.place}: expected at least one channel; columns: {listed('', sheet.columns)}")
     index = {name: number for number, name in enumerate(dict.fromkeys(names))}
     owners = np.array([index[name] for name in names])
     values = _numbers(sheet, channels)
@@ -186,7 +186,7 @@ def read_steps(sheet: Sheet, roles: Roles, layout: RecordingLayout, names: Seque
 def _left_out(channels: Sequence[str], rest: Sequence[str]) -> list[str]:
     """A note on the columns that are no channels; none if there are none."""
     names = [name for name in rest if name not in channels]
-    return [f"left out {', '.join(map(repr, names))}, which --channels does not name"] if names else []
+    return [f"left out {', '.join(map(repr, names))}: not among the channels that are read"] if names else []
 
 
 def _numbers(sheet: Sheet, columns: Sequence[str]) -> Doubles:
@@ -278,12 +278,13 @@ def texts_of(sheet: Sheet, column: str) -> list[str]:
 
 def _wide(sheet: Sheet, roles: Roles, layout: RecordingLayout, names: Sequence[str]) -> Contents:
     """The recordings of a table with a row for each. Raises: InputError naming line and column."""
-    found = _channels(sheet, roles.rest if not roles.time else [*roles.rest, roles.time])
+    columns = [*roles.rest, roles.time] if roles.time else roles.rest  # a time is refused: it has no number of a step
+    found = _channels(sheet, columns)
     if unknown := [name for name in layout.channels if name not in found]:
-        raise InputError(f"{sheet.place}: no channel {unknown[0]!r}; channels: {', '.join(found)[:200]}")
+        raise InputError(f"{sheet.place}: no channel {unknown[0]!r}; channels: {listed(unknown[0], list(found))}")
     channels = layout.channels or tuple(found)
-    columns = [column for channel in channels for column in found[channel]]
-    values = _numbers(sheet, columns).reshape(len(sheet.cells), len(channels), -1).transpose(0, 2, 1)
+    values = _numbers(sheet, [column for channel in channels for column in found[channel]])
+    values = values.reshape(len(sheet.cells), len(channels), -1).transpose(0, 2, 1)
     texts = zip(*(texts_of(sheet, column) for column in roles.texts), strict=True)
     recordings = [
         LabelledRecording(f"{sheet.name}:{line}", name, np.ascontiguousarray(part), *labels)

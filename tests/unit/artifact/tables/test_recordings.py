@@ -512,7 +512,7 @@ def test_channels_may_be_named(csv: Path) -> None:
     content = "id,x,y,z\na,1,2,3\na,4,5,6\n"
     file = read(csv, content, replace(ANY, channels=("z", "x")))
     assert (file.channels, values_of(file)) == (("z", "x"), [[[3, 1], [6, 4]]])
-    assert "left out 'y', which --channels does not name" in file.notes
+    assert "left out 'y': not among the channels that are read" in file.notes
 
 
 def test_table_without_ids_is_one_recording(tmp_path: Path) -> None:
@@ -587,7 +587,7 @@ def test_table_without_ids_is_one_recording(tmp_path: Path) -> None:
         (
             "id,x\na,1\na,2\n",
             replace(ANY, channels=("y",)),
-            "a:1: no column 'y'; columns: id, x; --channels names another one",
+            "a:1: no channel 'y'; columns: id, x",
         ),
         (
             "id,x\na,1\na,2\n",
@@ -640,7 +640,7 @@ def test_decimal_commas(csv: Path) -> None:
 def test_channels_of_a_wide_table_may_be_named(csv: Path) -> None:
     file = read(csv, "x0,x1,y0,y1\n1,2,3,4\n", replace(ANY, channels=("y",)))
     assert values_of(file) == [[[3], [4]]]
-    assert "left out 'x', which --channels does not name" in file.notes
+    assert "left out 'x': not among the channels that are read" in file.notes
 
 
 @pytest.mark.parametrize(
