@@ -42,7 +42,8 @@ class RecordingPart:
     """(steps, channels) of each recording, NaN if missing."""
     labels: NDArray[np.int64]
     groups: tuple[str, ...] = ()
-    """Group of each recording, if there are groups: those of a group are never in two splits or folds."""
+    """Group of each recording, if there are groups: those of a group are in one fold, and in one split unless the files
+    name the splits."""
 
     def __len__(self) -> int:
         return len(self.values)

@@ -57,6 +57,8 @@ def split_recordings(file: RecordingFile, *, test: RecordingFile | None, seed: i
             raise UserError(f"{row.place}: the label {row.label!r} is not in training; known: {', '.join(labels)}")
     train = _without_copies(pool, held_out, notes)
     _check_numbers(pool, train, labels)
+    if shared := {row.group for row in train if row.group} & {row.group for row in held_out}:
+        notes.append(f"warning: {len(shared)} groups are in training and in the test split, such as {min(shared)!r}")
     if absent := sorted({*labels} - {row.label for row in held_out}):
         notes.append(f"labels without a recording in the test split: {', '.join(absent)}")
     return RecordingSplits(tuple(train), held_out, labels, file.channels, file.rate, tuple(notes))
