@@ -170,7 +170,7 @@ def read_steps(sheet: Sheet, roles: Roles, layout: RecordingLayout, names: Seque
     seconds = seconds_of(sheet, roles.time, day_first=layout.day_first) if roles.time else np.zeros(len(owners))
     order = np.lexsort((seconds, owners))  # stable: without times, the rows keep their order
     if roles.time:
-        _check_times(sheet, roles.time, order, owners, seconds)
+        _check_times(sheet, roles, order, owners, seconds)
     bounds = np.cumsum(np.bincount(owners))[:-1]
     firsts = np.unique(owners, return_index=True)[1]
     texts = zip(*(_constant(sheet, column, names) for column in roles.texts), strict=True)
@@ -202,15 +202,16 @@ def _numbers(sheet: Sheet, columns: Sequence[str]) -> Doubles:
         raise
 
 
-def _check_times(sheet: Sheet, column: str, order: NDArray[Any], owners: NDArray[Any], seconds: Doubles) -> None:
+def _check_times(sheet: Sheet, roles: Roles, order: NDArray[Any], owners: NDArray[Any], seconds: Doubles) -> None:
     """Check that the times of each recording differ. Raises: InputError naming the rows that have the same."""
     same = np.flatnonzero((np.diff(owners[order]) == 0) & (np.diff(seconds[order]) == 0))
-    cells = sheet.column(column) if len(same) else []
+    cells = sheet.column(roles.time) if len(same) else []
     if bad := [
         f"line {sheet.lines[order[place + 1]]} {text_of(cells[order[place]])!r} as in line {sheet.lines[order[place]]}"
         for place in same
     ]:
-        raise InputError(f"{sheet.name}: {listed_places(f'repeated values of {column} in a recording', bad)}")
+        hint = "" if roles.id else "; --id-column names the column with the recording of each row"
+        raise InputError(f"{sheet.name}: {listed_places(f'repeated values of {roles.time} in a recording', bad)}{hint}")
 
 
 def seconds_of(sheet: Sheet, column: str, *, day_first: bool) -> Doubles:

@@ -535,6 +535,12 @@ def test_table_without_ids_is_one_recording(tmp_path: Path) -> None:
         ("id,x,label\na,1,1.5\na,2,1.5\n", LABELLED, ""),
         ("id,x,label\na,1,u\x01\na,2,u\n", LABELLED, "a:2: label 'u\\x01' contains a control character"),
         ("id,x,t\na,1,0\na,2,0\n", ANY, "a: repeated values of t in a recording (1): line 3 '0' as in line 2"),
+        (
+            "rec,x,t\n1,1,0\n2,2,0\n",
+            ANY,
+            "a: repeated values of t in a recording (1): line 3 '0' as in line 2; --id-column names the column with the "
+            "recording of each row",
+        ),
         ("id,x\na,1\n,2\na,2\n", ANY, "a: rows without a value of id (1): line 3"),
         (
             "id,x,note\na,1,good\na,2,bad\n",
