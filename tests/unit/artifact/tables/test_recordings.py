@@ -538,8 +538,8 @@ def test_table_without_ids_is_one_recording(tmp_path: Path) -> None:
         (
             "rec,x,t\n1,1,0\n2,2,0\n",
             ANY,
-            "a: repeated values of t in a recording (1): line 3 '0' as in line 2; --id-column names the column with the "
-            "recording of each row",
+            "a: repeated values of t in a recording (1): line 3 '0' as in line 2; "
+            "--id-column names the column with the recording of each row",
         ),
         ("id,x\na,1\n,2\na,2\n", ANY, "a: rows without a value of id (1): line 3"),
         (
