@@ -130,7 +130,7 @@ class Model:
         """Classify documents. Raises: as `classify`."""
         task = self._task(Classification, "classify documents")
         if isinstance(documents, Mapping):
-            self._task(SeriesClassification, "classify series")
+            self._task(SeriesClassification, "classify series")  # raises
         _check_options(options)
         if rate is not None:
             raise InvalidInput.at("rate", f"{self.manifest.name} classifies texts, which have no rate; leave it out")
@@ -147,7 +147,7 @@ class Model:
         is_one = isinstance(series, Mapping)
         if not is_one:
             if _is_document(series) or (isinstance(series, Sequence) and any(map(_is_document, series[:1]))):
-                self._task(Classification, "classify documents")
+                self._task(Classification, "classify documents")  # raises
             _check_sequence("series", series, "values")
             is_one = not isinstance(series[0], Mapping)
         recordings = []

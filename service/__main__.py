@@ -294,7 +294,12 @@ def _add_layout(parser: argparse.ArgumentParser) -> None:
         ("--id-column", "column with the name of each row's series, in a long table"),
         ("--target-column", "column with the values of a long table"),
     ):
-        parser.add_argument(name, default="", metavar="NAME", help=f"{what} of a series; default: as in training")
+        parser.add_argument(
+            name,
+            default="",
+            metavar="NAME",
+            help=f"{what} of a series; default: as in training, of recordings by the names",
+        )
     parser.add_argument(
         "--day-first", action="store_true", help="read the day first in dates of a series such as 31/12/2024"
     )

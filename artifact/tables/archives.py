@@ -45,15 +45,15 @@ def read_ts(path: Path, layout: RecordingLayout) -> Contents:
             raise InputError(
                 f"{name}: its recordings have no labels; expected @classLabel true, followed by the labels"
             )
-        recordings, total, dimensions = list[LabelledRecording](), 0, header.dimensions
+        recordings, total = list[LabelledRecording](), 0
         for place, line in lines:
-            recording = _recording(place, line, header._replace(dimensions=dimensions), str(len(recordings) + 1))
+            recording = _recording(place, line, header, str(len(recordings) + 1))
             recordings.append(recording)
-            dimensions, total = recording.values.shape[1], total + recording.values.size
-            if total > MOST_VALUES:
+            header = header._replace(dimensions=recording.values.shape[1])
+            if (total := total + recording.values.size) > MOST_VALUES:
                 raise InputError(f"{place}: more than {MOST_VALUES:,} values")
-    channels = (VALUE,) if dimensions == 1 else tuple(f"c{number}" for number in range(1, 1 + (dimensions or 0)))
-    return Contents(channels, recordings)
+    count = header.dimensions or 0
+    return Contents((VALUE,) if count == 1 else tuple(f"c{number}" for number in range(1, count + 1)), recordings)
 
 
 def _lines(stream: TextStream, name: str) -> Iterator[Line]:
@@ -156,6 +156,6 @@ def read_ucr(path: Path, layout: RecordingLayout) -> Contents | None:
 
 
 def _are_values(cells: Sequence[str]) -> bool:
-    """Whether cells are numbers, but not those of the columns."""
+    """Whether cells are numbers, and not a header that counts the columns from 0 or 1."""
     are_numbers = all(NUMBER.fullmatch(cell.strip()) or is_missing(cell) for cell in cells)
     return are_numbers and not any(cells == [str(first + i) for i in range(len(cells))] for first in (0, 1))

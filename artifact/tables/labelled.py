@@ -28,6 +28,8 @@ class RecordingLayout:
     label_column: str = "label"
     group_column: str = ""
     """Column with the group of each recording. An empty name stands for no column."""
+    needs_groups: bool = True
+    """Whether a file without the column of the groups is an error."""
     split_column: str = ""
     """Column that assigns recordings to splits; a file may lack it."""
     channels: tuple[str, ...] = ()

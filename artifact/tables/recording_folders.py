@@ -33,7 +33,7 @@ def read_folder(folder: Path, layout: RecordingLayout) -> Contents:
     tables = {path.relative_to(folder).as_posix(): path for path in files if is_table(path.name)}
     if not tables:
         raise InputError(f"{folder}: expected files that end in {KNOWN}, each with a recording")
-    if table is None and layout.group_column:
+    if table is None and layout.group_column and layout.needs_groups:
         raise InputError(f"{folder}: a folder without a table {LABELS}.csv has no column {layout.group_column!r}")
     labels = None if table is None else _labels(table, tables, layout)
     contents = list[Contents]()
@@ -73,8 +73,11 @@ def _labels(table: Path, tables: dict[str, Path], layout: RecordingLayout) -> di
     """
     sheet = read_sheet(table, layout.encoding, {*FILE_COLUMNS, layout.label_column})
     column = _file_column(sheet, layout)
-    for name, option in ((layout.label_column, "--label-column"), (layout.group_column, "--group-column")):
-        if name and name not in sheet.columns and (name != layout.label_column or layout.needs_labels):
+    for name, option, is_needed in (
+        (layout.label_column, "--label-column", layout.needs_labels),
+        (layout.group_column, "--group-column", layout.needs_groups),
+    ):
+        if is_needed and name and name not in sheet.columns:
             raise InputError(f"{sheet.place}: {missing(Field(name, option=option), sheet.columns)}")
     columns = [layout.label_column, layout.group_column, layout.split_column]
     texts = zip(*(texts_of(sheet, name if name in sheet.columns else "") for name in columns), strict=True)

@@ -14,7 +14,7 @@ from artifact.errors import InputError
 from artifact.manifest import is_text
 from artifact.tables.columns import UNNAMED, holds_text, is_time_name
 from artifact.tables.labelled import VALUE, Contents, LabelledRecording, RecordingLayout
-from artifact.tables.reading import Field, missing
+from artifact.tables.reading import Field, listed, missing
 from artifact.tables.series import NUMBER, Sheet, listed_places, number_of, numbers, read_sheet
 from artifact.tables.streams import PACKED
 from artifact.tables.timeline import name_of_series
@@ -97,14 +97,15 @@ def find_roles(sheet: Sheet, layout: RecordingLayout) -> Roles:
     options = {
         "--id-column": layout.id_column,
         "--time-column": layout.time_column,
-        "--group-column": layout.group_column,
+        "--group-column": layout.group_column if layout.needs_groups else "",
     }
     for option, name in [*options.items(), *(("--ignore", name) for name in layout.ignore)]:
         if name and name not in sheet.columns:
             raise InputError(f"{sheet.place}: {missing(Field(name, option=option), sheet.columns)}")
     optional = {*sheet.columns} - {*layout.channels}
     label, split = (name if name in optional else "" for name in (layout.label_column, layout.split_column))
-    taken = {layout.id_column, layout.time_column, label, layout.group_column, split, *layout.ignore, *layout.channels}
+    group = layout.group_column if layout.group_column in sheet.columns else ""
+    taken = {layout.id_column, layout.time_column, label, group, split, *layout.ignore, *layout.channels}
     free = [name for name in sheet.columns if name not in taken]
     unnamed = [name for name in free if UNNAMED.fullmatch(name)]
     free = [name for name in free if name not in unnamed]
@@ -113,7 +114,7 @@ def find_roles(sheet: Sheet, layout: RecordingLayout) -> Roles:
     time = layout.time_column or _find_time(sheet, free)
     rest = tuple(name for name in sheet.columns if name in layout.channels or (name in free and name != time))
     notes = (f"left out {', '.join(map(repr, unnamed))}: row numbers",) if unnamed else ()
-    return Roles(id_column, time, label, layout.group_column, split, rest, notes)
+    return Roles(id_column, time, label, group, split, rest, notes)
 
 
 def _find_time(sheet: Sheet, names: Sequence[str]) -> str:
@@ -160,16 +161,16 @@ def read_steps(sheet: Sheet, roles: Roles, layout: RecordingLayout, names: Seque
     channels = layout.channels or roles.rest
     for name in channels:
         if name not in sheet.columns:
-            raise InputError(f"{sheet.place}: {missing(Field(name, option='--channels'), sheet.columns)}")
+            raise InputError(f"{sheet.place}: no channel {name!r}; columns: {listed(name, sheet.columns)}")
     if not channels:
-        raise InputError(f"{sheet.place}: expected at least one channel; columns: {', '.join(sheet.columns)[:200]}")
+        raise InputError(f"{sheet.place}: expected at least one channel; columns: {listed('', sheet.columns)}")
     index = {name: number for number, name in enumerate(dict.fromkeys(names))}
     owners = np.array([index[name] for name in names])
     values = _numbers(sheet, channels)
     seconds = seconds_of(sheet, roles.time, day_first=layout.day_first) if roles.time else np.zeros(len(owners))
     order = np.lexsort((seconds, owners))  # stable: without times, the rows keep their order
     if roles.time:
-        _check_times(sheet, roles.time, order, owners, seconds)
+        _check_times(sheet, roles, order, owners, seconds)
     bounds = np.cumsum(np.bincount(owners))[:-1]
     firsts = np.unique(owners, return_index=True)[1]
     texts = zip(*(_constant(sheet, column, names) for column in roles.texts), strict=True)
@@ -185,7 +186,7 @@ def read_steps(sheet: Sheet, roles: Roles, layout: RecordingLayout, names: Seque
 def _left_out(channels: Sequence[str], rest: Sequence[str]) -> list[str]:
     """A note on the columns that are no channels; none if there are none."""
     names = [name for name in rest if name not in channels]
-    return [f"left out {', '.join(map(repr, names))}, which --channels does not name"] if names else []
+    return [f"left out {', '.join(map(repr, names))}: not among the channels that are read"] if names else []
 
 
 def _numbers(sheet: Sheet, columns: Sequence[str]) -> Doubles:
@@ -201,15 +202,16 @@ def _numbers(sheet: Sheet, columns: Sequence[str]) -> Doubles:
         raise
 
 
-def _check_times(sheet: Sheet, column: str, order: NDArray[Any], owners: NDArray[Any], seconds: Doubles) -> None:
+def _check_times(sheet: Sheet, roles: Roles, order: NDArray[Any], owners: NDArray[Any], seconds: Doubles) -> None:
     """Check that the times of each recording differ. Raises: InputError naming the rows that have the same."""
     same = np.flatnonzero((np.diff(owners[order]) == 0) & (np.diff(seconds[order]) == 0))
-    cells = sheet.column(column) if len(same) else []
+    cells = sheet.column(roles.time) if len(same) else []
     if bad := [
         f"line {sheet.lines[order[place + 1]]} {text_of(cells[order[place]])!r} as in line {sheet.lines[order[place]]}"
         for place in same
     ]:
-        raise InputError(f"{sheet.name}: {listed_places(f'repeated values of {column} in a recording', bad)}")
+        hint = "" if roles.id else "; --id-column names the column with the recording of each row"
+        raise InputError(f"{sheet.name}: {listed_places(f'repeated values of {roles.time} in a recording', bad)}{hint}")
 
 
 def seconds_of(sheet: Sheet, column: str, *, day_first: bool) -> Doubles:
@@ -277,12 +279,13 @@ def texts_of(sheet: Sheet, column: str) -> list[str]:
 
 def _wide(sheet: Sheet, roles: Roles, layout: RecordingLayout, names: Sequence[str]) -> Contents:
     """The recordings of a table with a row for each. Raises: InputError naming line and column."""
-    found = _channels(sheet, roles.rest if not roles.time else [*roles.rest, roles.time])
+    columns = [*roles.rest, roles.time] if roles.time else roles.rest  # a time is refused: it has no number of a step
+    found = _channels(sheet, columns)
     if unknown := [name for name in layout.channels if name not in found]:
-        raise InputError(f"{sheet.place}: no channel {unknown[0]!r}; channels: {', '.join(found)[:200]}")
+        raise InputError(f"{sheet.place}: no channel {unknown[0]!r}; channels: {listed(unknown[0], list(found))}")
     channels = layout.channels or tuple(found)
-    columns = [column for channel in channels for column in found[channel]]
-    values = _numbers(sheet, columns).reshape(len(sheet.cells), len(channels), -1).transpose(0, 2, 1)
+    values = _numbers(sheet, [column for channel in channels for column in found[channel]])
+    values = values.reshape(len(sheet.cells), len(channels), -1).transpose(0, 2, 1)
     texts = zip(*(texts_of(sheet, column) for column in roles.texts), strict=True)
     recordings = [
         LabelledRecording(f"{sheet.name}:{line}", name, np.ascontiguousarray(part), *labels)

@@ -222,9 +222,8 @@ class SeriesClassification(Task):
         """Compute the windows of each stretch again without it. `outputs` (windows, classes) are those of the whole."""
         steps, sent = len(one.standardised), one.coverage.steps
         bounds = stretch_bounds(min(steps, sent))
-        scaled = [(round(start * steps / bounds[-1][1]), round(end * steps / bounds[-1][1])) for start, end in bounds]
         rows, places = list[bytes](), list[tuple[int, int]]()
-        for stretch, (start, end) in enumerate(scaled):
+        for stretch, (start, end) in enumerate(_scaled(bounds, steps)):
             touched = [
                 window
                 for window, spans in enumerate(one.plan)
@@ -237,8 +236,8 @@ class SeriesClassification(Task):
         contributions = np.zeros((len(bounds), outputs.shape[1]), np.float32)
         for (stretch, window), output in zip(places, found, strict=True):
             contributions[stretch] += (outputs[window] - output) / len(outputs)
-        original = [(round(start * sent / steps), round(end * sent / steps)) for start, end in scaled]
-        return [StretchContribution(*span, part) for span, part in zip(original, contributions, strict=True)]
+        spans = _scaled(bounds, sent)
+        return [StretchContribution(*span, part) for span, part in zip(spans, contributions, strict=True)]
 
     def count_items(self, recordings: int, values: int, *, detail: bool = False) -> int:
         """Number of items of recordings with so many values, as servers count the work to check and prepare them."""
@@ -286,3 +285,9 @@ class SeriesClassification(Task):
         outputs: dict[str, Array] = {"scores": scores.astype("<f4"), "label": labels}
         read = [result.coverage for result in answer.value]
         return Answer(TensorAnswer(outputs, RecordingCoverage.sums(read)), read)
+
+
+def _scaled(bounds: Sequence[Span], steps: int) -> list[Span]:
+    """The same parts of a recording that has `steps` steps."""
+    count = bounds[-1][1]
+    return [(round(start * steps / count), round(end * steps / count)) for start, end in bounds]

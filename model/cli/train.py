@@ -165,10 +165,10 @@ def _check(args: argparse.Namespace) -> None:
             raise UserError(f"{name} needs --task text-classification and --data{what}")
     if args.group_column and not (is_own and kind in (ClassificationRun, SeriesClassificationRun)):
         raise UserError("--group-column needs --data and --task text-classification or series-classification")
-    if args.rate is not None and not (is_own and kind is SeriesClassificationRun and args.rate > 0):
-        raise UserError(
-            f"--rate needs --data and --task series-classification, and a positive number, not {args.rate:g}"
-        )
+    if args.rate is not None and not (is_own and kind is SeriesClassificationRun):
+        raise UserError("--rate needs --data and --task series-classification")
+    if args.rate is not None and not args.rate > 0:
+        raise UserError(f"--rate must be a positive number of steps per second, not {args.rate:g}")
     of_own = {
         "--text-column": args.text_column,
         "--label-column": args.label_column != "label",

@@ -143,20 +143,20 @@ class RecordingsConfig(Section):
     split_seed: int = 0
     """Seed of the split of `own` into training and test, and of the folds."""
 
-    def layout(self, *, needs_labels: bool = True) -> RecordingLayout:
+    def layout(self, *, needs_groups: bool = True) -> RecordingLayout:
         """How the files of `own` hold recordings."""
         return RecordingLayout(
             id_column=self.id_column,
             time_column=self.time_column,
             label_column=self.label_column,
             group_column=self.group_column,
+            needs_groups=needs_groups,
             split_column=self.split_column,
             channels=self.channels,
             ignore=self.ignore,
             rate=self.rate or None,
             encoding=self.encoding,
             day_first=self.day_first,
-            needs_labels=needs_labels,
         )
 
 

@@ -179,14 +179,18 @@ class SeriesClassifierConfig(Section):
         first = math.isqrt(self.patch_length)
         if self.patch_length % first:
             raise ValueError(f"patch_length must be a multiple of {first}, not {self.patch_length}")
-        tokens = -(-self.length // self.patch_length)
-        if self.encoder.seq_len < tokens:
-            raise ValueError(f"encoder.seq_len must be at least {tokens}, not {self.encoder.seq_len}")
+        if self.encoder.seq_len < self.num_tokens:
+            raise ValueError(f"encoder.seq_len must be at least {self.num_tokens}, not {self.encoder.seq_len}")
         if not self.encoder.is_length_aware:
             raise ValueError(
                 f"encoder.mode must be 'length-aware', because recordings differ in length, not {self.encoder.mode!r}"
             )
         return self
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of tokens that the encoder reads, at most."""
+        return -(-self.length // self.patch_length)
 
     @property
     def strides(self) -> tuple[int, int]:

@@ -22,9 +22,11 @@ from model.errors import UserError, reading
 LONGEST_READ = 4096
 """Maximum number of steps that the model reads at once unless told otherwise; longer recordings are read in windows."""
 MOST_TOKENS = 96
-"""Maximum number of tokens of a recording, unless a patch of one step has more."""
-FEWEST_STEPS, FEWEST_PASSES = 1_200, 10
-"""Number of training steps, and of passes over all recordings, to reach."""
+"""Maximum number of tokens of a recording."""
+FEWEST_STEPS = 1_200
+"""Number of training steps to reach."""
+EPOCHS = 10
+"""Number of epochs; each reads about as many recordings as there are, or more."""
 LARGEST_BATCH, LARGE = 64, 1_500
 """Batch size of sets with more than LARGE recordings."""
 BATCH = 16
@@ -40,7 +42,8 @@ class RecordingPart:
     """(steps, channels) of each recording, NaN if missing."""
     labels: NDArray[np.int64]
     groups: tuple[str, ...] = ()
-    """Group of each recording, if there are groups: those of a group are never in two splits or folds."""
+    """Group of each recording, if there are groups: those of a group are in one fold, and in one split unless the files
+    name the splits."""
 
     def __len__(self) -> int:
         return len(self.values)
@@ -123,14 +126,25 @@ class OwnRecordings:
         return RecordingSet(RecordingPart((), np.zeros(0, np.int64)), test, labels, tuple(channels), rate)
 
 
-def read_own_recordings(files: DataFiles, config: RecordingsConfig) -> OwnRecordings:
+def read_own_recordings(files: DataFiles, config: RecordingsConfig, *, needs_groups: bool = True) -> OwnRecordings:
     """Read the files of a user. Raises: UserError naming file, line and column."""
     assert files.data is not None
     if files.validation is not None:
         raise UserError("--validation is for documents and pairs; settings of recordings are chosen on folds of --data")
+    layout = config.layout(needs_groups=needs_groups)
     with reading():
-        test = None if files.test is None else read_recordings(files.test, config.layout())
-        return OwnRecordings(read_recordings(files.data, config.layout()), test)
+        test = None if files.test is None else read_recordings(files.test, layout)
+        return OwnRecordings(read_recordings(files.data, layout), test)
+
+
+def check_columns(source: OwnRecordings, config: RecordingsConfig) -> None:
+    """Check that there are the groups and splits by which training splits the recordings. Raises: UserError."""
+    for option, name, texts in (
+        ("--group-column", config.group_column, (one.group for one in source.data.recordings)),
+        ("--set data.split_column", config.split_column, (one.split for one in source.data.recordings)),
+    ):
+        if name and not any(texts):
+            raise UserError(f"{source.data.path}: no recording has a value of {name!r}, the {option} of training")
 
 
 def read_japanese_vowels(data_dir: Path) -> RecordingSet:
@@ -165,7 +179,7 @@ def read_recordings_of(
 
 
 def model_keys(lengths: Sequence[int], given: Mapping[str, object]) -> RecipeKeys:
-    """Length, patches, batch size and steps, from the lengths of the recordings; prints them."""
+    """Length, patches, batch size and steps, from the lengths of the recordings."""
     length = given.get("model.length", max(SHORTEST, min(LONGEST_READ, max(lengths))))
     if not isinstance(length, int):
         return {}  # the recipe's own check names the key
@@ -173,18 +187,18 @@ def model_keys(lengths: Sequence[int], given: Mapping[str, object]) -> RecipeKey
     if not isinstance(patch, int) or patch < 1:
         return {"model.length": length}
     tokens = -(-length // patch)
-    tokens += tokens % 2
+    tokens += tokens % 2  # S3Attention needs an even number
     batch = LARGEST_BATCH if len(lengths) > LARGE else min(BATCH, max(4, len(lengths) // 4))
-    steps = max(FEWEST_STEPS, FEWEST_PASSES * len(lengths) // batch)
-    print(f"{length:,} steps are read at once, in {tokens} tokens of {patch}; {steps:,} training steps of {batch}")
-    options = {"num_rows": min(SAMPLED, tokens)} if given.get("model.encoder.attention", "s3") == "s3" else {}
+    steps = max(FEWEST_STEPS, EPOCHS * len(lengths) // batch)
+    is_s3 = given.get("model.encoder.attention", "s3") == "s3"
     return {
         "model.length": length,
         "model.patch_length": patch,
         "model.encoder.seq_len": tokens,
-        **{f"model.encoder.options.{key}": value for key, value in options.items()},
+        **({"model.encoder.options.num_rows": min(SAMPLED, tokens)} if is_s3 else {}),
+        "training.epochs": EPOCHS,
         "training.batch_size": batch,
-        "training.examples_per_epoch": batch * (steps // FEWEST_PASSES),
+        "training.examples_per_epoch": batch * (steps // EPOCHS),
     }
 
 

@@ -57,6 +57,8 @@ def split_recordings(file: RecordingFile, *, test: RecordingFile | None, seed: i
             raise UserError(f"{row.place}: the label {row.label!r} is not in training; known: {', '.join(labels)}")
     train = _without_copies(pool, held_out, notes)
     _check_numbers(pool, train, labels)
+    if shared := {row.group for row in train if row.group} & {row.group for row in held_out}:
+        notes.append(f"warning: {len(shared)} groups are in training and in the test split, such as {min(shared)!r}")
     if absent := sorted({*labels} - {row.label for row in held_out}):
         notes.append(f"labels without a recording in the test split: {', '.join(absent)}")
     return RecordingSplits(tuple(train), held_out, labels, file.channels, file.rate, tuple(notes))
@@ -136,7 +138,7 @@ def _hold_out(rows: Sequence[LabelledRecording], seed: int) -> list[LabelledReco
 
 
 def _groups(rows: Sequence[LabelledRecording], seed: int) -> set[str]:
-    """Groups that are held out. Raises: UserError naming a recording without a group, or if there is only one group."""
+    """Groups that are held out. Raises: UserError naming a recording without a group, or if none can be held out."""
     labels = defaultdict[str, list[str]](list)
     for row in rows:
         if not row.group:
@@ -146,7 +148,12 @@ def _groups(rows: Sequence[LabelledRecording], seed: int) -> set[str]:
         raise UserError(
             f"{rows[0].place}: the only group is {rows[0].group!r}; at least two are needed for a test split"
         )
-    return hold_out_groups(labels, TEST_FRACTION, seed)
+    if not (held_out := hold_out_groups(labels, TEST_FRACTION, seed)):
+        raise UserError(
+            f"{rows[0].place}: no group can be held out for a test split, because each has all recordings of a label; "
+            "--test names a file for the test"
+        )
+    return held_out
 
 
 def _without_copies(

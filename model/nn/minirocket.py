@@ -14,8 +14,6 @@ TAPS, HEAVY = 9, 3
 """Taps of a kernel, and how many of them have the weight 2; the others have -1."""
 KERNELS = tuple(combinations(range(TAPS), HEAVY))
 """Heavy taps of each of the 84 kernels."""
-SHORTEST = TAPS
-"""Steps of the shortest recording that a kernel fits into."""
 MAX_DILATIONS = 32
 MAX_CHANNELS = 9
 """Most channels that one kernel reads."""

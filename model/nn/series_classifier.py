@@ -80,7 +80,7 @@ class SeriesEncoder(nn.Module):
         super().__init__()
         encoder = config.encoder
         self.patch_length = config.patch_length
-        self.num_tokens = -(-config.length // config.patch_length)
+        self.num_tokens = config.num_tokens
         self.stem = PatchStem(config, num_channels)
         self.position_embedding = nn.Parameter(0.02 * torch.randn(encoder.seq_len, encoder.dim))
         self.dropout = nn.Dropout(encoder.dropout.hidden)

@@ -90,13 +90,14 @@ def _measure(model: Evaluable, functions: Sequence[GraphFunction]) -> Evaluation
     """Measure a model on the test split of its data, or on all rows of another file."""
     measured = model.task.measure(functions, model.data)
     results, config, files = measured.results, model.task.config, model.files
+    unit = "recordings" if config.reads == "recordings" else "rows"
     if model.file is not None:
         results = tuple(result.model_copy(update={"split": HELD_OUT}) for result in results)
-        source = f"all {results[0].examples} labelled rows of {model.file}, which is not the training data"
+        source = f"all {results[0].examples} labelled {unit} of {model.file}, which is not the training data"
     elif config.data.name not in OWN or config.reads == "series":
         source = ""
     else:
-        source = f"{files.test or files.data}: {results[0].examples} rows of the test split"
+        source = f"{files.test or files.data}: {results[0].examples} {unit} of the test split"
     return Evaluation(results, measured.notes, source)
 
 

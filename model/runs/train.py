@@ -89,7 +89,7 @@ def _read_own(request: TrainingRequest) -> tuple[RecipeKeys, OwnSource]:
 def _train(
     request: TrainingRequest,
     config: RunConfig,
-    source: OwnTexts | OwnSeries | OwnRecordings | Path | None,
+    source: OwnSource | Path | None,
     device: torch.device,
 ) -> Path:
     path, files = request.runs / f"{config.name}-seed{config.seed}", request.files

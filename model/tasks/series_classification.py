@@ -27,7 +27,13 @@ from artifact.recordings import Recording, Scaling, on_grid
 from artifact.tasks.series_classification import SeriesClassifierManifest
 from model.config.run import SeriesClassificationRun
 from model.data.own import DataFiles
-from model.data.own_recordings import OwnRecordings, RecordingSet, read_japanese_vowels, read_own_recordings
+from model.data.own_recordings import (
+    OwnRecordings,
+    RecordingSet,
+    check_columns,
+    read_japanese_vowels,
+    read_own_recordings,
+)
 from model.nn.minirocket import MiniRocket
 from model.nn.series_classifier import SeriesClassifier, SeriesEncoder
 from model.tasks.base import FINGERPRINT, Finished, Measurement, TrainingTask
@@ -100,13 +106,15 @@ class SeriesClassificationTask(TrainingTask[SeriesClassificationRun, OwnRecordin
         return self.config.model.length // 8
 
     def read(self, files: DataFiles, *, is_new: bool = False) -> OwnRecordings | Path:
-        del is_new
-        return files.data_dir if self.config.data.name != "own" else read_own_recordings(files, self.config.data)
+        if self.config.data.name != "own":
+            return files.data_dir
+        return read_own_recordings(files, self.config.data, needs_groups=not is_new)
 
     def load(self, source: OwnRecordings | Path) -> RecordingSet:
         if isinstance(source, Path):
             return read_japanese_vowels(source)
         self.check_fingerprint(source.fingerprint, source.data.path)
+        check_columns(source, self.config.data)
         return source.split(self.config.data.split_seed)
 
     def with_facts_of(self, data: RecordingSet) -> Self:
@@ -134,7 +142,10 @@ class SeriesClassificationTask(TrainingTask[SeriesClassificationRun, OwnRecordin
         found = f"{len(data.train)} training and {len(data.test)} test recordings of up to {data.longest:,} steps"
         if self.metric != "accuracy":
             found += f"; the largest class is over {IMBALANCE} times the smallest: macro F1 is the metric"
-        return (found, *data.notes)
+        model, training = self.config.model, self.config.training
+        steps = training.epochs * (training.examples_per_epoch // training.batch_size)
+        read = f"{model.length:,} steps are read at once, in {model.num_tokens} tokens of {model.patch_length}"
+        return (found, *data.notes, f"{read}; {steps:,} training steps of {training.batch_size} windows")
 
     def rows(self, values: Sequence[Doubles]) -> Rows:
         """Rows of recordings."""

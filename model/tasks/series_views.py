@@ -137,6 +137,7 @@ class EncoderLearner(Learner):
     drawn: int
     """Rows drawn in each epoch."""
     seed: str
+    """Seed of the recipe and name of the training run, from which batches and augmentation follow."""
 
     metric, unit = "accuracy", "series"
 

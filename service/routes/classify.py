@@ -86,8 +86,7 @@ class ClassifyLines(BulkResponse[bytes | SentRecording]):
         options = self._options
         if isinstance(content, SentRecording):
             series = self._model(SeriesClassification)
-            most = MAX_LINE_VALUES
-            checked = await CheckedRecordings.of(series.task, [content], most=most, detail=options.detail)
+            checked = await CheckedRecordings.of(series.task, [content], most=MAX_LINE_VALUES, detail=options.detail)
             (recording,) = await self.run(series, lambda: checked.classify(options), checked.items)
             return {**model_fields(series), **recording.as_json(options)}
         check_size("document", content, self._settings.max_document_bytes)

@@ -512,7 +512,7 @@ def test_channels_may_be_named(csv: Path) -> None:
     content = "id,x,y,z\na,1,2,3\na,4,5,6\n"
     file = read(csv, content, replace(ANY, channels=("z", "x")))
     assert (file.channels, values_of(file)) == (("z", "x"), [[[3, 1], [6, 4]]])
-    assert "left out 'y', which --channels does not name" in file.notes
+    assert "left out 'y': not among the channels that are read" in file.notes
 
 
 def test_table_without_ids_is_one_recording(tmp_path: Path) -> None:
@@ -535,6 +535,12 @@ def test_table_without_ids_is_one_recording(tmp_path: Path) -> None:
         ("id,x,label\na,1,1.5\na,2,1.5\n", LABELLED, ""),
         ("id,x,label\na,1,u\x01\na,2,u\n", LABELLED, "a:2: label 'u\\x01' contains a control character"),
         ("id,x,t\na,1,0\na,2,0\n", ANY, "a: repeated values of t in a recording (1): line 3 '0' as in line 2"),
+        (
+            "rec,x,t\n1,1,0\n2,2,0\n",
+            ANY,
+            "a: repeated values of t in a recording (1): line 3 '0' as in line 2; "
+            "--id-column names the column with the recording of each row",
+        ),
         ("id,x\na,1\n,2\na,2\n", ANY, "a: rows without a value of id (1): line 3"),
         (
             "id,x,note\na,1,good\na,2,bad\n",
@@ -587,7 +593,7 @@ def test_table_without_ids_is_one_recording(tmp_path: Path) -> None:
         (
             "id,x\na,1\na,2\n",
             replace(ANY, channels=("y",)),
-            "a:1: no column 'y'; columns: id, x; --channels names another one",
+            "a:1: no channel 'y'; columns: id, x",
         ),
         (
             "id,x\na,1\na,2\n",
@@ -640,7 +646,7 @@ def test_decimal_commas(csv: Path) -> None:
 def test_channels_of_a_wide_table_may_be_named(csv: Path) -> None:
     file = read(csv, "x0,x1,y0,y1\n1,2,3,4\n", replace(ANY, channels=("y",)))
     assert values_of(file) == [[[3], [4]]]
-    assert "left out 'x', which --channels does not name" in file.notes
+    assert "left out 'x': not among the channels that are read" in file.notes
 
 
 @pytest.mark.parametrize(
@@ -744,6 +750,15 @@ def test_folder_without_labels_is_an_error(files: Path) -> None:
 def test_unusable_labels_of_a_folder_are_an_error(files: Path, labels: str, message: str) -> None:
     (files / "labels.csv").write_text(labels)
     assert folder_error(files) == message
+
+
+def test_file_may_lack_groups_that_are_not_needed(csv: Path, files: Path) -> None:
+    layout = RecordingLayout(group_column="who", needs_groups=False)
+    for content, group in (("id,x,label\na,1,p\na,3,p\n", ""), ("id,x,who,label\na,1,2,p\na,3,2,p\n", "2")):
+        file = read(csv, content, layout)
+        assert ([one.group for one in file.recordings], file.channels) == ([group], ("x",))
+    (files / "labels.csv").write_text("file,label\nr0,u\n")
+    assert {one.group for one in read_recordings(files, layout).recordings} == {""}
 
 
 def test_groups_of_a_folder_are_in_its_labels(files: Path) -> None:

@@ -121,6 +121,13 @@ def test_test_file_and_split_column_tell_the_test_split() -> None:
     assert Counter(one.label for one in found.test) == {"a": 1, "b": 1}
 
 
+def test_groups_in_both_splits_of_the_files_are_noted() -> None:
+    rows = [row(number, "ab"[number % 2], f"g{number // 4}", "test" if number > 5 else "train") for number in range(8)]
+    note = "warning: 1 groups are in training and in the test split, such as 'g1'"
+    assert note in split(rows).notes
+    assert not any("groups" in text for text in split(many(groups=4)).notes)
+
+
 def test_test_recordings_are_left_out_of_training() -> None:
     rows = many(count=4)
     found = split(rows, [row(2), row(-0.0), row(901, "b")])
@@ -178,6 +185,11 @@ def test_unknown_rate_is_noted(rates: tuple[float | None, float | None], place: 
         ),
         (many(count=3, groups=1), None, "a.csv:0: the only group is 'g0'; at least two are needed for a test split"),
         ([*many(count=3, groups=3), row(9)], None, "a.csv:9: the recording 'r9' has no group"),
+        (
+            [row(number, label, label) for number, label in enumerate("aabb")],
+            None,
+            "a.csv:0: no group can be held out for a test split, because each has all recordings of a label",
+        ),
         (many(count=3), [row(9, "c")], "a.csv:9: the label 'c' is not in training; known: a, b"),
         (
             [*many(count=3), row(9, "c"), row(10, "c")],

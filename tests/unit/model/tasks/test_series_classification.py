@@ -70,7 +70,9 @@ def test_results_are_those_of_the_model_beside_those_of_its_baselines(
 ) -> None:
     run = folder / "runs" / RUN
     assert call("evaluate", run, "--device", "cpu") == 0
-    assert "1-NN DTW" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "test.ts: 20 recordings of the test split" in out
+    assert "1-NN DTW" in out
     results = {result["metric"]: result for result in json.loads((run / "evaluation.json").read_text())}
     trained: Any = load_trained(run, DataFiles(folder))
     rows = trained.task.rows(trained.data.test.values)
@@ -122,7 +124,7 @@ def test_a_resumed_run_is_the_same(folder: Path, tmp_path: Path, monkeypatch: py
 def test_a_held_out_file_is_measured_whole(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     held_out = write_ts(tmp_path / "new.ts", 4, first=500)
     assert call("evaluate", folder / "runs" / RUN, "--data", held_out, "--device", "cpu") == 0
-    assert "all 8 labelled rows" in capsys.readouterr().out
+    assert "all 8 labelled recordings" in capsys.readouterr().out
     assert call("evaluate", folder / "exports" / "waves", "--data", held_out, "--device", "cpu") == 0
 
 
