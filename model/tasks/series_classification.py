@@ -34,6 +34,7 @@ from model.data.own_recordings import (
     read_japanese_vowels,
     read_own_recordings,
 )
+from model.errors import UserError
 from model.nn.minirocket import MiniRocket
 from model.nn.series_classifier import SeriesClassifier, SeriesEncoder
 from model.tasks.base import FINGERPRINT, Finished, Measurement, TrainingTask
@@ -60,6 +61,8 @@ IMBALANCE = 3
 """Ratio of the largest to the smallest class above which macro F1 replaces accuracy for validation."""
 ROCKET, ENCODER, BOTH = "MiniRocket and ridge", "encoder", "both"
 """Names of the views in results."""
+MOST_ROWS = 10_000
+"""Maximum number of training rows: ridge regression solves for a matrix of rows by rows."""
 ROCKET_FILE = "minirocket.npz"
 """File of a run folder: MiniRocket, its ridge classifier and the logits of the folds."""
 
@@ -152,8 +155,13 @@ class SeriesClassificationTask(TrainingTask[SeriesClassificationRun, OwnRecordin
         return Rows.of(values, self.scaling, self.config.model.length, self.overlap)
 
     def stages(self, data: RecordingSet) -> Sequence[Stage]:
-        names = [f"fold {number + 1}" for number in range(self.config.model.folds)]
         prepared = Prepared.of(self, data)
+        if len(prepared.rows) > MOST_ROWS:
+            raise UserError(
+                f"training has {len(prepared.rows):,} recordings and windows of recordings, more than {MOST_ROWS:,}; "
+                "give fewer, or raise model.length"
+            )
+        names = [f"fold {number + 1}" for number in range(prepared.num_folds)]
         stages = [Stage("MiniRocket", partial(fit_rocket, prepared))]
         stages += [Stage(name, partial(fit_fold, prepared, number)) for number, name in enumerate(names)]
         return [*stages, Stage(MODEL, partial(fit_model, prepared), ("MiniRocket", *names))]
@@ -258,6 +266,11 @@ class Prepared:
         return cls(task, task.rows(data.train.values), data.train.labels, folds)
 
     @property
+    def num_folds(self) -> int:
+        """Number of folds."""
+        return int(self.folds.max()) + 1
+
+    @property
     def num_classes(self) -> int:
         """Number of labels."""
         return len(self.task.facts["labels"])
@@ -299,7 +312,7 @@ def fit_rocket(prepared: Prepared, folder: RunFolder) -> RocketView:
         rocket = seeded_rocket(prepared.task, rows)
         features, targets = features_of(rocket, rows), labels[rows.owners]
         logits = np.zeros((len(labels), prepared.num_classes), np.float32)
-        for fold in range(prepared.task.config.model.folds):
+        for fold in range(prepared.num_folds):
             is_held_out = prepared.folds == fold
             is_learned = ~is_held_out[rows.owners]
             ridge = fit_ridge(features[is_learned], targets[is_learned], prepared.num_classes)
@@ -320,7 +333,7 @@ def fit_fold(prepared: Prepared, fold: int, folder: RunFolder) -> FoldLogits:
         is_held_out = prepared.folds == fold
         encoder, seconds = train_encoder(prepared, np.flatnonzero(~is_held_out), folder, f"fold {fold + 1}")
         if fold == 0:
-            left = seconds * prepared.task.config.model.folds
+            left = seconds * prepared.num_folds
             print(f"{duration(left)} to train the encoder on the other folds and on all recordings", flush=True)
         logits = prepared.rows.mean(encoder_logits(encoder, prepared.rows, folder.device))[is_held_out]
         checkpoint.write_arrays(path, {"logits": logits, "seconds": seconds})
@@ -377,7 +390,7 @@ def fit_model(prepared: Prepared, folder: RunFolder, rocket: RocketView, *folds:
         {"stage": name, **_report(logits, labels, task.metric), "examples_per_second": rate, "peak_memory_bytes": peak}
         for name, logits in views.items()
     ]
-    print(_table(records, task.metric, prepared.task.config.model.folds))
+    print(_table(records, task.metric, prepared.num_folds))
     progress = folder.started()
     progress.best, progress.epoch = records[-1][f"validation_{task.metric}"], task.config.training.epochs
     progress.history, progress.seconds = records, seconds

@@ -109,12 +109,15 @@ def fit_ridge(features: Floats, labels: NDArray[np.int64], num_classes: int) -> 
 
 
 def folds_of(labels: NDArray[np.int64], groups: Sequence[str], count: int, seed: int) -> NDArray[np.int64]:
-    """Fold of each recording: the recordings of a class are spread evenly, and whole groups if there are any."""
+    """Fold of each recording, from 0 on: those of a class are spread evenly, and whole groups if there are any.
+
+    There are not more folds than groups; a single group is not kept together.
+    """
     generator, folds = np.random.default_rng(seed), np.zeros(len(labels), np.int64)
-    if len(set(groups)) > 1:
-        names = sorted(set(groups))
-        order = dict(zip(names, (generator.permutation(len(names)) % count).tolist(), strict=True))
-        return np.array([order[group] for group in groups])
+    if len(names := sorted(set(groups))) > 1:
+        places = generator.permutation(len(names)) % min(count, len(names))
+        fold_of = dict(zip(names, places.tolist(), strict=True))
+        return np.array([fold_of[group] for group in groups])
     first = 0
     for label in np.unique(labels):
         chosen = generator.permutation(np.flatnonzero(labels == label))

@@ -167,3 +167,13 @@ def test_unequal_lengths_and_missing_values_are_read(tmp_path: Path) -> None:
     (tmp_path / "waves.ts").write_text("\n".join(text) + "\n")
     assert _train(tmp_path) == 0
     assert call("evaluate", tmp_path / "runs" / RUN, "--device", "cpu") == 0  # longer ones are read in windows
+
+
+def test_more_rows_than_ridge_regression_can_hold_are_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_ts(tmp_path / "test.ts", 4, first=100)
+    write_ts(tmp_path / "waves.ts", 6)
+    monkeypatch.setattr(series_classification, "MOST_ROWS", 11)
+    assert _train(tmp_path) == 2
+    assert "training has 12 recordings and windows of recordings, more than 11" in capsys.readouterr().err

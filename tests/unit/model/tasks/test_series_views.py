@@ -99,6 +99,12 @@ def test_folds_keep_groups_together() -> None:
     assert sorted(np.bincount(folds)) == [8, 8, 8]
 
 
+def test_there_are_not_more_folds_than_groups() -> None:
+    labels, groups = np.arange(8) % 2, ["a"] * 4 + ["b"] * 4
+    assert sorted(set(folds_of(labels, groups, 3, seed=0))) == [0, 1]
+    assert sorted(set(folds_of(labels, ["a"] * 8, 3, seed=0))) == [0, 1, 2]
+
+
 @pytest.mark.parametrize("steps", [2, LENGTH])
 def test_augmented_recordings_keep_their_lengths(steps: int) -> None:
     series, lengths = torch.ones(3, LENGTH, 2), torch.tensor([LENGTH, steps, 1])
