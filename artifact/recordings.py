@@ -78,7 +78,7 @@ class Scaling:
     def steps_of(self, recording: Recording) -> int:
         """Number of steps of a recording at the rate of the model.
 
-        Raises: InvalidInput if there are more than MAX_STEPS, or if the recording has a rate and the model has none.
+        Raises: InvalidInput if there are more than MAX_STEPS or less than one, or if the model has no rate.
         """
         count = len(recording.values)
         if recording.rate is None:
@@ -89,7 +89,10 @@ class Scaling:
         if steps > MAX_STEPS:
             message = f"the recording would have more than {MAX_STEPS:,} steps at the {self.rate:g} per second of"
             raise InvalidInput.at("rate", f"{message} the model")
-        return max(1, round(steps))
+        if steps < 1:
+            message = f"the recording would have less than one step at the {self.rate:g} per second of the model"
+            raise InvalidInput.at("rate", message)
+        return round(steps)
 
     def standardise(self, recording: Recording) -> Doubles:
         """Standardise a recording, impute missing values and resample to the rate of the model: (steps, channels).

@@ -106,7 +106,7 @@ def read_series(path: Path, layout: Layout, *, finds_long: bool = False) -> Rows
         targets = [name for name in found.values if name not in ids]
         if finds_long and len(ids) == len(targets) == 1:
             layout = replace(layout, id_column=ids[0], target_column=targets[0])
-            return _long_rows(sheet, layout, stamps, found.notes)
+            return _long_rows(sheet, layout, stamps, find_columns(sheet, layout).notes)
         hint = _long_hint(ids, found.values)
     values = numbers(sheet, found.values)
     return Rows(sheet.name, found.values, sheet.lines, stamps, values, found.values, None, found.notes, hint, layout)

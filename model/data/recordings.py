@@ -184,6 +184,7 @@ def _check_numbers(
     for label in labels:
         if counts[label] < FEWEST:
             place = next(row.place for row in pool if row.label == label)
-            raise UserError(
-                f"{place}: label {label!r} has {counts[label]} training recordings; at least {FEWEST} are needed"
-            )
+            copies = sum(row.label == label for row in pool) - counts[label]
+            left_out = f", and {copies} that are also in the test split" if copies else ""
+            found = f"label {label!r} has {counts[label]} training recordings{left_out}"
+            raise UserError(f"{place}: {found}; at least {FEWEST} are needed")

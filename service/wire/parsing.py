@@ -77,6 +77,10 @@ def _count(text: bytes, marks: bytes) -> int:
     return sum(text.count(mark) for mark in marks)
 
 
+SERIES_TAGS = ("named", "positional", "flat", "several")
+"""Tags of the forms of a series in `service.wire.schemas`, which Pydantic puts after the name of the field."""
+
+
 def invalid(error: ValidationError) -> Exception:
     """Convert validation errors, without the input."""
     if (count := error.error_count()) > MAX_LISTED_ERRORS:
@@ -94,8 +98,13 @@ def refused(fields: list[tuple[str, str]]) -> InvalidInput:
 
 
 def place_of(loc: tuple[int | str, ...]) -> str:
-    """Location of an error. It is truncated, because the name of an unknown field is the client's text."""
-    place = ".".join(map(str, loc)) or "body"
+    """Location of an error, without the tag of the form of a series, which is not in the request.
+
+    It is truncated, because the name of an unknown field is the client's text.
+    """
+    before = ("", *loc)
+    parts = [part for part, last in zip(loc, before, strict=False) if not (last == "series" and part in SERIES_TAGS)]
+    place = ".".join(map(str, parts)) or "body"
     return place if len(place) <= MAX_LOCATION_LENGTH else place[:MAX_LOCATION_LENGTH] + "..."
 
 

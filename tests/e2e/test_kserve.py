@@ -164,9 +164,9 @@ def test_models_lists_the_forecasters(client: httpx.Client) -> None:
 @pytest.mark.parametrize(
     ("changes", "param"),
     [
-        ({"series": None}, "inputs.0.series.flat"),
-        ({"series": SECRET}, "inputs.0.series.flat"),
-        ({"series": {"x": [1]}}, "inputs.0.series.flat"),
+        ({"series": None}, "inputs.0.series"),
+        ({"series": SECRET}, "inputs.0.series"),
+        ({"series": {"x": [1]}}, "inputs.0.series"),
         ({"series": []}, "inputs.0.series"),
         ({"series": [[]]}, "inputs.0.series"),
         ({"series": [1.0, 2.0]}, "inputs.0.series"),

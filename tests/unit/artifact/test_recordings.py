@@ -105,11 +105,16 @@ def test_resampling_keeps_the_ends_of_a_line_and_the_mean_of_long_steps() -> Non
 def test_standardised_recording_equals_the_reference() -> None:
     scaling = Scaling(np.array([10.0, 10]), np.array([2.0, 2]), 20)
     x, y = [None, 9.0, None, None, 14.0, 11.0], [10.0, None, 13.0, 1e300, -1e300, None]
-    for rate, steps in ((None, 6), (20, 6), (10, 12), (50, 2), (1000, 1)):
+    for rate, steps in ((None, 6), (20, 6), (10, 12), (50, 2), (110, 1)):
         found = scaling.standardise(recording_of([x, y], None, CHANNELS, rate))
         expected = [reference.standardised(values, steps) for values in (x, y)]
         np.testing.assert_allclose(found, np.transpose(expected), rtol=0, atol=1e-12)
         assert np.abs(found).max() <= FARTHEST
+
+
+def test_a_recording_of_less_than_a_step_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="rate: the recording would have less than one step at the 20 per second"):
+        Scaling(np.zeros(1), np.ones(1), 20).standardise(Recording(np.ones((3, 1)), rate=61))
 
 
 def test_rate_needs_that_of_the_model() -> None:

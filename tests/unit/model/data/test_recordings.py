@@ -194,7 +194,8 @@ def test_unknown_rate_is_noted(rates: tuple[float | None, float | None], place: 
         (
             [*many(count=3), row(9, "c"), row(10, "c")],
             [row(9, "c")],
-            "a.csv:9: label 'c' has 1 training recordings; at least 2 are needed",
+            "a.csv:9: label 'c' has 1 training recordings, and 1 that are also in the test split; at least 2 are "
+            "needed",
         ),
     ],
 )
