@@ -115,7 +115,7 @@ def test_answer_depends_neither_on_the_form_nor_on_others(client: httpx.Client) 
 
 def test_rate_is_resampled(client: httpx.Client, model: Model) -> None:
     given = recording(60, missing=False)
-    for factor, steps in ((2.0, 30), (0.5, 120), (100.0, 1)):
+    for factor, steps in ((2.0, 30), (0.5, 120), (50.0, 1)):
         (result,) = ask(client, given, rate=factor * RATE, detail=True)
         assert wave_of(result) == pytest.approx(reference.score(given["x"], given["y"], steps=steps), abs=1e-6)
         assert result["coverage"]["resampled"]
