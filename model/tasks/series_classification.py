@@ -123,7 +123,10 @@ class SeriesClassificationTask(TrainingTask[SeriesClassificationRun, OwnRecordin
     def with_facts_of(self, data: RecordingSet) -> Self:
         sizes = np.bincount(data.train.labels, minlength=len(data.labels))
         values = np.concatenate(data.train.values)
-        deviation = np.nanstd(values, axis=0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            deviation = np.nanstd(values, axis=0)
+        for channel in np.flatnonzero(~np.isfinite(deviation)):
+            raise UserError(f"the values of the channel {data.channels[channel]} are too large to be scaled")
         facts: dict[str, Any] = {
             "labels": data.labels,
             "channels": list(data.channels),

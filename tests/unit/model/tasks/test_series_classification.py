@@ -177,3 +177,13 @@ def test_more_rows_than_ridge_regression_can_hold_are_an_error(
     monkeypatch.setattr(series_classification, "MOST_ROWS", 11)
     assert _train(tmp_path) == 2
     assert "training has 12 recordings and windows of recordings, more than 11" in capsys.readouterr().err
+
+
+def test_values_too_large_to_be_scaled_are_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_ts(tmp_path / "test.ts", 4, first=100)
+    lines = write_ts(tmp_path / "waves.ts", 6).read_text().splitlines()
+    first, colon, rest = lines[-1].partition(":")
+    lines[-1] = f"1e300,{first.partition(',')[2]}{colon}{rest}"
+    (tmp_path / "waves.ts").write_text("\n".join(lines) + "\n")
+    assert _train(tmp_path) == 2
+    assert "the values of the channel c1 are too large to be scaled" in capsys.readouterr().err
