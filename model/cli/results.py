@@ -1,5 +1,6 @@
 """Table of results, with those of the manifest and of the baseline beside them. Used by `evaluate` and `export`."""
 
+import math
 from collections.abc import Sequence
 
 from artifact.manifest import Result
@@ -7,7 +8,7 @@ from model.tasks.tfidf import value_of
 
 
 def print_results(results: Sequence[Result], notes: Sequence[str] = (), stated: Sequence[Result] | None = None) -> None:
-    """Print one aligned row per result, the notes, and a warning if a baseline is better.
+    """Print one aligned row per result, the notes, and a warning if a baseline is clearly better.
 
     Args:
         results: measured values.
@@ -41,13 +42,18 @@ def print_results(results: Sequence[Result], notes: Sequence[str] = (), stated: 
 
 
 def behind_baseline(results: Sequence[Result]) -> str:
-    """Warning that names the metrics in which the baseline is better; empty if there are none."""
+    """Warning that names the metrics in which the baseline is clearly better; empty if there are none."""
     found = [
         f"{r.metric} ({r.condition}) {r.value:.4f}, baseline {value:.4f}"
         for r in results
-        if (value := value_of(r.compared_with)) is not None and round(r.value, 4) < value
+        if (value := value_of(r.compared_with)) is not None and value - r.value > 2 * _error(r.value, value, r.examples)
     ]
     if not found:
         return ""
     name = next(r.compared_with.rpartition(":")[0] for r in results if value_of(r.compared_with) is not None)
     return f"warning: this model is behind {name}: {'; '.join(found)}"
+
+
+def _error(first: float, second: float, examples: int) -> float:
+    """Standard error of the difference of two shares of different examples; that of the same examples is smaller."""
+    return math.sqrt((first * (1 - first) + second * (1 - second)) / examples)

@@ -4,8 +4,14 @@ import hashlib
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from artifact.arrays import Doubles
+
+FOLDS = 5
+"""Number of folds of cross-validation in training."""
+HELD_OUT = 1_000
+"""Number of held-out documents after which cross-validation in training stops: large data needs fewer folds."""
 
 
 def assign(labels: Mapping[bytes, str], fractions: Mapping[str, float], seed: int) -> dict[bytes, str]:
@@ -64,6 +70,26 @@ def hold_out_groups(labels: Mapping[str, Sequence[str]], fraction: float, seed: 
         if costs[best] >= cost(total):
             return {group for group, is_chosen in zip(groups, chosen, strict=True) if is_chosen}
         chosen[best], total = True, total + shares[best]
+
+
+def folds(labels: NDArray[np.int64], groups: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """The folds on which training chooses settings: those of `partition`, up to HELD_OUT documents."""
+    parts = partition(labels, groups, FOLDS)
+    needed = 1 + int(np.searchsorted(np.cumsum([len(part) for part in parts]), HELD_OUT))
+    return parts[:needed]
+
+
+def partition(labels: NDArray[np.int64], groups: NDArray[np.int64], count: int) -> list[NDArray[np.int64]]:
+    """Held-out documents of each of `count` folds, with the classes spread evenly.
+
+    Each group is in one fold; of fewer groups than folds, there is a fold of each.
+    """
+    unit = np.unique(groups, return_inverse=True)[1]
+    label_of_unit = np.zeros(unit.max() + 1, dtype=np.int64)
+    label_of_unit[unit] = labels  # of a group with several labels, the last one's
+    place = np.empty(len(label_of_unit), dtype=np.int64)
+    place[np.argsort(label_of_unit, kind="stable")] = np.arange(len(label_of_unit))
+    return [np.flatnonzero(place[unit] % count == fold) for fold in range(min(count, len(place)))]
 
 
 def digest(seed: int, unit: bytes) -> bytes:

@@ -17,6 +17,7 @@ from model.data.own_recipe import RecipeKeys, TextLayout, read_texts
 from model.data.own_recordings import OwnRecordings, read_recordings_of
 from model.data.series import OwnSeries
 from model.errors import UserError
+from model.runs.load import finished_run
 from model.tasks import task_of
 from model.tasks.base import BASELINE, KEPT
 from model.tasks.own_series import read_series_of
@@ -108,6 +109,7 @@ def _train(
     stages = task.stages(data)
     summary, *notes = task.describe(data)
     print("\n".join((f"{summary}, on {device}", *notes)))
+    found = None
     if BASELINE not in task.facts and (found := task.baseline(data)) is not None:
         task = task.knowing(**{BASELINE: {"name": found.name, "setting": found.setting, "value": found.value}})
     if baseline := task.facts.get(BASELINE):
@@ -121,11 +123,11 @@ def _train(
         f"{path}: best validation {task.metric} {progress.best:.4f}, {last['examples_per_second']:.1f} {task.unit}/s, "
         f"peak memory {last['peak_memory_bytes'] / 2**20:.0f} MiB"
     )
-    if baseline and progress.best is not None and progress.best < baseline["value"]:
-        print(
-            f"warning: validation {task.metric} {progress.best:.4f} is below that of {baseline['name']}, "
-            f"{baseline['value']:.4f}"
-        )
+    if baseline and progress.best is not None:
+        trained = finished_run(path, files, data)
+        found = found or task.baseline(data, baseline["setting"])
+        for line in trained.task.conclude(trained.finished, data, found, progress.best):
+            print(line)
     return path
 
 

@@ -134,7 +134,7 @@ class TrainingTask(ABC, Generic[R, S, D]):
         """Summary of the data, and notes; one line each."""
 
     def baseline(self, data: D, *settings: str) -> Baseline | None:
-        """Fit the baseline of user data with the settings that are best on validation.
+        """Fit the baseline of user data with the best settings, which are not chosen on test data.
 
         `settings` are the candidates; by default all. Returns None if there is nothing to compare with.
         """
@@ -160,6 +160,16 @@ class TrainingTask(ABC, Generic[R, S, D]):
     @abstractmethod
     def measure(self, functions: Sequence[GraphFunction], data: D) -> Measurement:
         """Evaluate on the test split. `functions` compute the graphs, in the same order."""
+
+    def conclude(self, finished: Finished, data: D, baseline: Baseline | None, best: float) -> tuple[str, ...]:
+        """Lines to print at the end of training: what was trained, and how it compares with the baseline on validation.
+
+        `best` is the validation metric of the model.
+        """
+        del finished, data
+        if baseline is None or best >= baseline.value:
+            return ()
+        return (f"warning: validation {self.metric} {best:.4f} is below that of {baseline.name}, {baseline.value:.4f}",)
 
     @abstractmethod
     def manifest(self, golden: Arrays) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from model.errors import UserError
 from model.nn.classifier import ByteClassifier, WordClassifier
 from model.tasks import tfidf
 from model.tasks.base import BASELINE, FINGERPRINT, UNLABELLED, Finished, Measurement, TrainingTask
+from model.tasks.comparison import difference
 from model.tasks.graphs import Arrays, ExportGraph, GraphFunction, golden_documents, module_functions
 from model.tasks.link import SOFTMAX, Outputs, calibration_error
 from model.tasks.rows import run_on_windows
@@ -142,9 +143,28 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
             (data.train.texts, data.train.labels),
             (data.validation.texts, data.validation.labels),
             len(data.labels),
-            lambda scores, labels: SOFTMAX.report(scores, labels)[self.metric],
-            settings or tuple(tfidf.VECTORIZERS),
+            self.value,
+            settings or tuple(tfidf.TUNED),
+            groups=data.train.groups,
         )
+
+    def value(self, outputs: Outputs, labels: NDArray[np.int64]) -> float:
+        """Validation metric of outputs (documents, classes)."""
+        return SOFTMAX.report(outputs, labels)[self.metric]
+
+    def conclude(
+        self, finished: Finished, data: DocumentSet, baseline: tfidf.Baseline | None, best: float
+    ) -> tuple[str, ...]:
+        if baseline is None:
+            return ()
+        (function,) = module_functions(finished.graphs, torch.device("cpu"))
+        validation = data.validation
+        logits, theirs = self.document_logits(function, validation.texts), baseline.scores(validation.texts)
+        found = difference(self.value, logits, theirs, np.array(validation.labels), validation.groups)
+        compared = f"validation {self.metric} {best:.4f}"
+        if found.is_behind:
+            return (f"warning: {compared} is below that of {baseline.name}, {baseline.value:.4f}: {found}",)
+        return (f"{compared}, {baseline.name} {baseline.value:.4f}: {found}",)
 
     def stages(self, data: DocumentSet) -> Sequence[Stage]:
         size = self.config.training.batch_size
@@ -188,7 +208,7 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
             for condition, logits in (("windows", windows), ("head", head)):
                 value = accuracy(logits[is_long], labels[is_long])
                 values.append(("accuracy", f"{condition}, over {self.length:,} bytes", value, int(is_long.sum())))
-        compared, notes = self._compared(data, labels, is_long)
+        compared, notes = self._compared(data, windows, labels, is_long)
         results = tuple(
             Result(
                 metric=metric,
@@ -204,7 +224,7 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
         return Measurement(results, notes, {"reliability": [part.model_dump() for part in reliability]})
 
     def _compared(
-        self, data: DocumentSet, labels: NDArray[np.int64], is_long: NDArray[np.bool_]
+        self, data: DocumentSet, windows: Outputs, labels: NDArray[np.int64], is_long: NDArray[np.bool_]
     ) -> tuple[Mapping[tuple[str, str], str], tuple[str, ...]]:
         """Metric and condition -> name and value of what the model is compared with; notes."""
         if BASELINE not in self.facts:
@@ -219,6 +239,8 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
         seen = {*data.train.texts, *data.validation.texts}
         known = sum(text in seen for text in data.test.texts)
         notes = (f"{known} of the measured texts are also in training or validation",) if known else ()
+        found = difference(self.value, windows, scores, labels, data.test.groups)
+        notes = (*notes, f"{self.metric} (windows) less that of the baseline: {found}")
         return {key: tfidf.note(baseline.name, value) for key, value in values.items()}, notes
 
     def manifest(self, golden: Arrays) -> dict[str, Any]:

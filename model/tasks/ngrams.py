@@ -15,6 +15,7 @@ from tqdm import tqdm
 from artifact.arrays import Doubles
 from artifact.documents import cut, take
 from model.config.models import NgramViewConfig
+from model.data.splits import folds
 from model.nn.ngrams import NgramClassifier
 from model.nn.words import WordHasher
 from model.tasks.occurrences import NgramVectors, hashed_batches, places, rows_at
@@ -30,10 +31,6 @@ MAX_BYTES = 200_000_000
 n-grams of up to three words took 4.1 GB of memory in rows of 65,536 bytes, and 5.7 GB in windows of 4,096."""
 CANDIDATES = 8
 """Number of n-grams considered per n-gram kept, the most frequent ones."""
-FOLDS = 5
-"""Number of folds of cross-validation."""
-HELD_OUT = 1_000
-"""Number of held-out documents after which cross-validation stops: large data needs fewer folds."""
 MAX_LOGITS = 120_000
 """Maximum number of documents times classes in cross-validation; of more documents, a random sample is used."""
 FIRST_STRENGTH = 10.0
@@ -327,15 +324,15 @@ def choose(
         kept = np.sort(np.random.default_rng(0).permutation(len(labels))[:limit])
         counted, labels = counted.of_documents(kept), labels[kept]
     counted = _frequent(counted, CANDIDATES * config.num_ngrams)
-    folds = _folds(labels, counted.groups if counted.has_groups else np.arange(len(labels)))
-    rests = [np.setdiff1d(np.arange(len(labels)), held_out) for held_out in folds]
+    parts = folds(labels, counted.groups if counted.has_groups else np.arange(len(labels)))
+    rests = [np.setdiff1d(np.arange(len(labels)), held_out) for held_out in parts]
     learned = [None if learn is None else learn(kept[rest]) for rest in rests]
     others = [strength for strength in STRENGTHS if strength <= config.max_strength]
     settings = config.longest * len(SCALES) + counted.has_groups + len(others)
     total = settings + (0 if learn is None else NUM_VECTOR_SETTINGS)
     with tqdm(total=total, desc="cross-validation", unit="setting", leave=False, disable=None) as bar:
         compared = _Comparison(
-            counted, counted.document_sets(), labels, num_classes, config, folds, rests, learned, losses, bar
+            counted, counted.document_sets(), labels, num_classes, config, parts, rests, learned, losses, bar
         )
         best = _best_without_vectors(compared, others)
         return best if learn is None else _best_with_vectors(compared, best)
@@ -421,21 +418,6 @@ def _frequent(counted: Counted, limit: int) -> Counted:
         return counted
     frequency = counted.windows.getnnz(axis=0)
     return counted.of_ngrams(np.sort(np.argsort(-frequency, kind="stable")[:limit]))
-
-
-def _folds(labels: NDArray[np.int64], groups: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Held-out documents of each fold, with the classes spread evenly; stops after HELD_OUT documents.
-
-    Each group is in one fold.
-    """
-    unit = np.unique(groups, return_inverse=True)[1]
-    label_of_unit = np.zeros(unit.max() + 1, dtype=np.int64)
-    label_of_unit[unit] = labels  # of a group with several labels, the last one's
-    place = np.empty(len(label_of_unit), dtype=np.int64)
-    place[np.argsort(label_of_unit, kind="stable")] = np.arange(len(label_of_unit))
-    parts = [np.flatnonzero(place[unit] % FOLDS == fold) for fold in range(min(FOLDS, len(place)))]
-    needed = 1 + int(np.searchsorted(np.cumsum([len(part) for part in parts]), HELD_OUT))
-    return parts[:needed]
 
 
 def _fit(

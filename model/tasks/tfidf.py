@@ -1,20 +1,23 @@
 """TF-IDF baselines of scikit-learn, fitted on the training split of user data. Used by the tasks that read text."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from tqdm import tqdm
 
 from artifact.arrays import Doubles
+from artifact.documents import softmax
 from model.data.sampling import sample
-from model.tasks.regression import without_warnings
+from model.data.splits import folds
+from model.tasks.regression import regressions
 
 if TYPE_CHECKING:  # importing scikit-learn takes seconds, which other commands need not wait for
+    from scipy.sparse import csr_matrix
     from sklearn.feature_extraction.text import TfidfVectorizer
-    from sklearn.linear_model import LogisticRegression
 
 MAX_DOCUMENTS = 20_000
 MAX_BYTES = 50_000_000
@@ -23,9 +26,27 @@ CLASSIFIER = "TF-IDF and logistic regression"
 MATCHER = "TF-IDF cosine"
 DEFAULTS = "scikit-learn's defaults"
 VECTORIZERS: dict[str, dict[str, Any]] = {DEFAULTS: {}, "sublinear_tf, min_df=2": {"sublinear_tf": True, "min_df": 2}}
-"""Settings of the vectorizers, by their description."""
-STRENGTHS = {DEFAULTS: 1.0, "sublinear_tf, min_df=2": 10.0}
-"""Inverse regularisation C of the logistic regression, by the description of the vectorizer."""
+"""Settings of the vectorizers of pairs, by their description; classifiers of earlier runs had them, too."""
+STRENGTHS = {DEFAULTS: (1.0,), "sublinear_tf, min_df=2": (10.0,)}
+"""Inverse regularisation C of classifiers of earlier runs, by the description of the vectorizer."""
+TUNED: dict[str, dict[str, Any]] = {
+    "words, sublinear": {"sublinear_tf": True, "dtype": np.float32},
+    "words 1-2, sublinear": {"ngram_range": (1, 2), "sublinear_tf": True, "min_df": 2, "dtype": np.float32},
+    "characters 2-5, sublinear": {
+        "analyzer": "char_wb",
+        "ngram_range": (2, 5),
+        "sublinear_tf": True,
+        "max_features": 2**19,
+        "dtype": np.float32,
+    },
+}
+"""Settings of the vectorizers of classifiers, by their description."""
+CLASSIFIERS = VECTORIZERS | TUNED
+TUNED_STRENGTHS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
+"""Values of C that are compared."""
+TUNING_DOCUMENTS = 2_000
+TUNING_BYTES = 16_000_000
+"""Maximum number and size of the documents on which they are compared; of more, a random sample is used."""
 VALUE = re.compile(r"TF-IDF .*: (\d\.\d{4})")
 
 Metric = Callable[[Any, NDArray[np.int64]], float]
@@ -39,7 +60,7 @@ class Baseline:
     name: str
     """Its kind and settings."""
     setting: str
-    """Key of VECTORIZERS."""
+    """Key of VECTORIZERS; of a classifier, key of CLASSIFIERS and C."""
     value: float
     """Validation metric."""
     scores: Callable[..., Doubles]
@@ -64,38 +85,114 @@ def fit_classifier(
     validation: tuple[Sequence[bytes], Sequence[int]],
     num_classes: int,
     metric: Metric,
-    settings: Sequence[str] = tuple(VECTORIZERS),
+    settings: Sequence[str] = tuple(TUNED),
+    *,
+    groups: Sequence[str] = (),
 ) -> Baseline | None:
-    """Fit TF-IDF and logistic regression with each of the settings; returns the best on validation.
+    """Fit TF-IDF and logistic regression with the best of the settings.
+
+    The settings and their C are compared on the folds of the training texts on which training chooses its own settings,
+    of at most TUNING_DOCUMENTS and TUNING_BYTES of them. Validation only gives the value.
 
     Args:
         train: texts and labels, at most MAX_DOCUMENTS and MAX_BYTES of which are used.
         validation: texts and labels.
         num_classes: number of labels.
-        metric: validation metric of scores (documents, classes) and labels.
-        settings: keys of VECTORIZERS.
+        metric: metric of scores (documents, classes) and labels.
+        settings: keys of CLASSIFIERS, and `, C=VALUE` for one that is chosen already.
+        groups: group of each training text, if there are groups.
 
     Returns None if no setting finds a word in the training texts.
 
     """
-    from sklearn.linear_model import LogisticRegression
-
     chosen = sample(list(map(len, train[0])), MAX_DOCUMENTS, MAX_BYTES)
-    texts, labels = [_decode(train[0][i]) for i in chosen], [train[1][i] for i in chosen]
-    best: Baseline | None = None
-    for setting in settings:
-        vectorizer = _fitted(setting, texts)
-        if vectorizer is None or len(set(labels)) < 2:
-            continue
-        classifier = LogisticRegression(C=STRENGTHS[setting])
-        with without_warnings():
-            classifier.fit(vectorizer.transform(texts), labels)
-        scores = _class_scores(vectorizer, classifier, num_classes)
-        value = metric(scores(validation[0]), np.array(validation[1]))
-        if best is None or value > best.value:
-            name = f"{CLASSIFIER} ({setting}, C={STRENGTHS[setting]:g}{_part(len(chosen), len(train[0]))})"
-            best = Baseline(name, setting, value, scores)
-    return best
+    texts, labels = [_decode(train[0][i]) for i in chosen], np.array([train[1][i] for i in chosen])
+    candidates = dict(map(_candidates, settings))
+    if len(present := np.unique(labels)) < 2:
+        return None
+    if sum(map(len, candidates.values())) > 1:
+        group = np.unique([groups[i] for i in chosen], return_inverse=True)[1] if groups else np.arange(len(labels))
+        candidates = _best(texts, labels, group, num_classes, metric, candidates)
+    for name, (strength, *_) in candidates.items():
+        if (vectorizer := _fitted(name, texts)) is not None:
+            (fitted,) = regressions(vectorizer.transform(texts), labels, [strength])
+            scores = _class_scores(vectorizer, fitted, present, num_classes)
+            value, setting = metric(scores(validation[0]), np.array(validation[1])), f"{name}, C={strength:g}"
+            description = f"{CLASSIFIER} ({setting}{_part(len(chosen), len(train[0]))})"
+            return Baseline(description, setting, value, scores)
+    return None
+
+
+def _candidates(setting: str) -> tuple[str, tuple[float, ...]]:
+    """Key of CLASSIFIERS, and the values of C to compare."""
+    name, is_chosen, strength = setting.partition(", C=")
+    return name, (float(strength),) if is_chosen else STRENGTHS.get(name, TUNED_STRENGTHS)
+
+
+def _best(
+    texts: Sequence[str],
+    labels: NDArray[np.int64],
+    groups: NDArray[np.int64],
+    num_classes: int,
+    metric: Metric,
+    candidates: Mapping[str, Sequence[float]],
+) -> dict[str, tuple[float, ...]]:
+    """The setting and the C with the best metric of held-out documents, the first of equals; empty without words."""
+    kept = sample([len(text) for text in texts], TUNING_DOCUMENTS, TUNING_BYTES)
+    texts, labels, groups = [texts[i] for i in kept], labels[kept], groups[kept]
+    has_groups = 1 < len(np.unique(groups)) < len(groups)
+    parts = folds(labels, groups if has_groups else np.arange(len(labels)))
+    tried, found = np.concatenate(parts), dict[tuple[str, float], float]()
+    with tqdm(total=len(candidates) * len(parts), desc="TF-IDF", unit="fold", leave=False, disable=None) as bar:
+        for name, strengths in candidates.items():
+            if (counts := _counts(name, texts)) is None:
+                continue
+            scores = np.zeros((len(strengths), len(labels), num_classes))
+            for held_out in parts:
+                rest = np.setdiff1d(np.arange(len(labels)), held_out)
+                scores[:, held_out] = _held_out_scores(name, counts, labels, rest, held_out, strengths, num_classes)
+                bar.update()
+            values = [metric(one[tried], labels[tried]) for one in scores]
+            found |= {(name, strength): value for strength, value in zip(strengths, values, strict=True)}
+    name, strength = max(found, key=found.__getitem__, default=("", 0.0))
+    return {name: (strength,)} if found else {}
+
+
+def _held_out_scores(
+    name: str,
+    counts: "csr_matrix",
+    labels: NDArray[np.int64],
+    rest: NDArray[np.int64],
+    held_out: NDArray[np.int64],
+    strengths: Sequence[float],
+    num_classes: int,
+) -> Doubles:
+    """Scores (strengths, held-out documents, classes) of models of the documents `rest`, from counts of n-grams."""
+    from sklearn.feature_extraction.text import TfidfTransformer
+
+    scores = np.zeros((len(strengths), len(held_out), num_classes))
+    present = np.unique(labels[rest])
+    columns = np.flatnonzero(counts[rest].getnnz(axis=0))  # the n-grams that these documents have
+    if len(present) < 2 or not len(columns):
+        scores[:, :, present] = 1 / len(present)
+        return scores
+    weighting = TfidfTransformer(sublinear_tf=CLASSIFIERS[name].get("sublinear_tf", False))
+    x = weighting.fit_transform(counts[rest][:, columns])
+    tested = weighting.transform(counts[held_out][:, columns])
+    for one, (weights, bias) in zip(scores, regressions(x, labels[rest], strengths), strict=True):
+        one[:, present] = softmax(tested @ weights + bias)
+    return scores
+
+
+def _counts(name: str, texts: Sequence[str]) -> "csr_matrix | None":
+    """Number of occurrences of each n-gram (documents, n-grams); None if there are none."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    options = CLASSIFIERS[name] | {"use_idf": False, "norm": None, "sublinear_tf": False}
+    try:
+        return TfidfVectorizer(**options).fit_transform(texts)
+    except ValueError:
+        return None
 
 
 def fit_matcher(
@@ -145,17 +242,19 @@ def _fitted(setting: str, texts: Sequence[str]) -> "TfidfVectorizer | None":
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     try:
-        return TfidfVectorizer(**VECTORIZERS[setting]).fit(texts)
+        return TfidfVectorizer(**CLASSIFIERS[setting]).fit(texts)
     except ValueError:
         return None
 
 
 def _class_scores(
-    vectorizer: "TfidfVectorizer", classifier: "LogisticRegression", num_classes: int
+    vectorizer: "TfidfVectorizer", fitted: tuple[Doubles, Doubles], present: NDArray[np.int64], num_classes: int
 ) -> Callable[[Sequence[bytes]], Doubles]:
+    weights, bias = fitted
+
     def scores(texts: Sequence[bytes]) -> Doubles:
         found = np.zeros((len(texts), num_classes))
-        found[:, classifier.classes_] = classifier.predict_proba(vectorizer.transform(map(_decode, texts)))
+        found[:, present] = softmax(vectorizer.transform(map(_decode, texts)) @ weights + bias)
         return found
 
     return scores

@@ -35,6 +35,7 @@ def test_columns_without_content_are_left_out(capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().out.splitlines()[0] == "metric    condition  split    n   value"
 
 
-@pytest.mark.parametrize(("ours", "is_behind"), [(0.74994, True), (0.74996, False), (0.76, False)])
-def test_model_is_behind_if_its_rounded_value_is_smaller(ours: float, is_behind: bool) -> None:
+@pytest.mark.parametrize(("ours", "is_behind"), [(0.62, True), (0.64, False), (0.76, False)])
+def test_model_is_behind_if_its_value_is_lower_by_two_standard_errors(ours: float, is_behind: bool) -> None:
+    """Of 120 examples: the standard error of the difference is about 0.059."""
     assert bool(behind_baseline([result("auc", ours, "TF-IDF cosine: 0.7500")])) == is_behind

@@ -14,6 +14,7 @@ from sklearn.linear_model import LogisticRegression
 
 from artifact.documents import cut, take
 from model.config.models import NgramViewConfig
+from model.data import splits
 from model.nn.ngrams import NgramClassifier, find_hits
 from model.nn.words import WordHasher
 from model.tasks import ngrams, occurrences, regression
@@ -495,7 +496,7 @@ def test_every_document_is_held_out_once(monkeypatch: pytest.MonkeyPatch) -> Non
     for logits, truth in losses.calls:
         assert logits.shape == (43, 3)
         assert np.bincount(truth).tolist() == np.bincount(labels).tolist()
-    monkeypatch.setattr(ngrams, "HELD_OUT", 10)
+    monkeypatch.setattr(splits, "HELD_OUT", 10)
     losses = Recorder()
     choose(counted_of(texts), labels, 3, CONFIG, losses)
     for _, truth in losses.calls:  # two folds of eight or nine documents, with the classes spread evenly
@@ -574,7 +575,7 @@ def candidate_logits(texts: Sequence[bytes], labels: Labels, classes: int) -> np
     """Return the held-out logits of all candidates (candidates, documents, classes) for folds i mod 5."""
     losses = Recorder()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ngrams, "_folds", lambda labels, _: [np.arange(len(labels))[f::5] for f in range(5)])
+        patch.setattr(ngrams, "folds", lambda labels, _: [np.arange(len(labels))[f::5] for f in range(5)])
         choose(counted_of(texts), labels, classes, CONFIG, losses)
     found = np.stack([logits for logits, _ in losses.calls[:NUM_CANDIDATES]])
     order = np.concatenate([np.arange(len(texts))[f::5] for f in range(5)])

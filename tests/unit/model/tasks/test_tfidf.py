@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from model.data import splits
 from model.tasks import tfidf
 from model.tasks.classification import accuracy
 from model.tasks.link import area_under_roc
@@ -13,19 +15,60 @@ LABELS = [0] * 6 + [2] * 6
 DOCUMENTS = [text.encode() for text in TEXTS]
 
 
-def test_classifier_is_chosen_on_validation() -> None:
+def test_classifier_is_tuned_on_folds_of_the_training_texts() -> None:
     found = fit_classifier((DOCUMENTS, LABELS), ([b"a tea", b"the rail \xff"], [0, 2]), 3, accuracy)
     assert found is not None
     assert found.value == 1
-    assert found.name == "TF-IDF and logistic regression (scikit-learn's defaults, C=1)"
+    assert found.name == "TF-IDF and logistic regression (words, sublinear, C=1)"
     scores = found.scores([b"tea", b"rail", b""])
     assert scores.shape == (3, 3)
     assert scores.argmax(1)[:2].tolist() == [0, 2]
     assert scores[:, 1].tolist() == [0, 0, 0]
-    (other,) = (setting for setting in tfidf.VECTORIZERS if setting != found.setting)
-    again = fit_classifier((DOCUMENTS, LABELS), ([b"a tea"], [0]), 3, accuracy, (other,))
-    assert again is not None
-    assert again.setting == other
+
+
+def test_validation_labels_do_not_change_the_choice() -> None:
+    right, wrong = (
+        fit_classifier((DOCUMENTS, LABELS), ([b"a tea", b"rail"], truth), 3, accuracy) for truth in ([0, 2], [2, 0])
+    )
+    assert right is not None
+    assert wrong is not None
+    assert (right.setting, right.value, wrong.value) == (wrong.setting, 1, 0)
+
+
+def test_characters_are_chosen_where_words_fail() -> None:
+    """Each word occurs once; its ending tells the label."""
+    texts = [f"{chr(97 + i % 26)}{chr(97 + i // 26)}x{'ing' if i % 2 else 'ed'}".encode() for i in range(60)]
+    labels = [i % 2 for i in range(60)]
+    found = fit_classifier((texts, labels), (texts, labels), 2, accuracy)
+    assert found is not None
+    assert found.setting.startswith("characters 2-5, sublinear, C=")
+
+
+def test_chosen_setting_is_fitted_again_without_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = fit_classifier((DOCUMENTS, LABELS), ([b"a tea"], [0]), 3, accuracy)
+    assert first is not None
+    monkeypatch.setattr(tfidf, "_best", lambda *_: pytest.fail("searched"))
+    for setting in (first.setting, tfidf.DEFAULTS, "words 1-2, sublinear, C=30"):
+        again = fit_classifier((DOCUMENTS, LABELS), ([b"a tea"], [0]), 3, accuracy, (setting,))
+        assert again is not None
+        assert again.setting.startswith(setting)
+        if setting == first.setting:
+            assert (again.scores(DOCUMENTS) == first.scores(DOCUMENTS)).all()
+
+
+def test_texts_of_a_group_are_in_one_fold(monkeypatch: pytest.MonkeyPatch) -> None:
+    held_out: list[list[int]] = []
+
+    def noted(labels: NDArray[np.int64], groups: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        found = splits.folds(labels, groups)
+        held_out.extend(part.tolist() for part in found)
+        return found
+
+    monkeypatch.setattr(tfidf, "folds", noted)
+    groups = ["a", "b", "c"] * 4
+    assert fit_classifier((DOCUMENTS, LABELS), ([b"a tea"], [0]), 3, accuracy, groups=groups) is not None
+    assert len(held_out) == 3
+    assert all(len({groups[i] for i in part}) == 1 for part in held_out)
 
 
 def test_few_documents_of_many_classes_give_no_warnings() -> None:
@@ -36,9 +79,13 @@ def test_few_documents_of_many_classes_give_no_warnings() -> None:
     assert found.value == 1
 
 
+def test_empty_texts_have_no_baseline() -> None:
+    assert fit_classifier(([b" ", b"\n"], [0, 1]), ([b" "], [0]), 2, accuracy) is None
+    assert fit_classifier(([b"one", b"two"], [1, 1]), ([b"one"], [1]), 2, accuracy) is None
+
+
 @pytest.mark.parametrize("texts", [[b"1 2 3", b"- ."], [b"x", b"y"]])
-def test_texts_without_words_have_no_baseline(texts: list[bytes]) -> None:
-    assert fit_classifier((texts, [0, 1]), (texts, [0, 1]), 2, accuracy) is None
+def test_pairs_without_words_have_no_baseline(texts: list[bytes]) -> None:
     pairs = np.array([[0, 1, 0], [1, 1, 1]])
     assert fit_matcher(texts, pairs, pairs, area_under_roc) is None
 
