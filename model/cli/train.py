@@ -17,6 +17,9 @@ from model.data.own_recipe import LENGTHS, LONGEST_READ, TextLayout
 from model.errors import UserError
 from model.runs.train import TrainingRequest, train
 
+FOLDS = range(2, 21)
+"""Values of --folds."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `train`."""
@@ -49,6 +52,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="BYTES",
         help="bytes that a classifier of --data reads at once, a power of two from "
         f"{LENGTHS[0]} to {LENGTHS[-1]} (default: by the lengths of the documents, up to {LONGEST_READ})",
+    )
+    parser.add_argument(
+        "--folds",
+        type=int,
+        choices=FOLDS,
+        metavar="K",
+        default=0,
+        help=f"measure K models of --data before, each on documents that it has not seen ({FOLDS[0]} to {FOLDS[-1]})",
     )
     parser.add_argument(
         "--unlabelled",
@@ -149,6 +160,7 @@ def run(args: argparse.Namespace) -> Path:
         runs=Path(args.runs),
         device=args.device,
         is_resumed=args.resume,
+        folds=args.folds,
     )
     return train(request)
 
@@ -159,6 +171,7 @@ def _check(args: argparse.Namespace) -> None:
     of_documents = {
         "--unlabelled": (args.unlabelled is not None, ", the labelled documents"),
         "--max-bytes": (args.max_bytes is not None, ""),
+        "--folds": (args.folds, ""),
     }
     for name, (is_given, what) in of_documents.items():
         if is_given and not (is_own and kind is ClassificationRun):

@@ -1,19 +1,23 @@
 """Documents and their splits. Used by `model.tasks.classification`."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+import numpy as np
 
 from artifact.tables.labels import class_notes
 from model.config.data import DocumentsConfig
 from model.data import images, imdb, listops, long_documents, newsgroups, own, synthetic
 from model.data.lines import TRAIN_TEST, LabelledLines
 from model.data.own import Example, OwnTexts, TextColumns
-from model.data.splits import assign, digest
+from model.data.splits import assign, digest, partition
 from model.errors import UserError
 
 PARTS = ("validation", "test")
+VALIDATION_PARTS = 10
+"""Number of parts of the documents that are not held out, one of which is for validation."""
 
 _Rows = list[tuple[bytes, int, str]]
 """Text, index of the label and group of documents."""
@@ -30,6 +34,18 @@ class LabelledDocuments:
 
     def __len__(self) -> int:
         return len(self.texts)
+
+    def of(self, rows: Iterable[int]) -> "LabelledDocuments":
+        """Only some of the documents."""
+        kept = list(rows)
+        groups = tuple(self.groups[i] for i in kept) if self.groups else ()
+        return LabelledDocuments([self.texts[i] for i in kept], [self.labels[i] for i in kept], groups)
+
+    def partition(self, count: int) -> list["LabelledDocuments"]:
+        """Parts of about the same size, with the classes spread evenly; copies and groups stay together."""
+        unit: dict[bytes | str, int] = {}
+        units = np.array([unit.setdefault(key, len(unit)) for key in self.groups or self.texts])
+        return [self.of(part) for part in partition(np.array(self.labels), units, count)]
 
 
 @dataclass(frozen=True)
@@ -50,9 +66,17 @@ class DocumentSet:
 
     def joined(self) -> "DocumentSet":
         """The same data with the documents of all splits as training documents, without groups."""
-        parts = (self.train, self.validation, self.test)
-        texts, labels = [text for part in parts for text in part.texts], [i for part in parts for i in part.labels]
-        return replace(self, train=LabelledDocuments(texts, labels))
+        return replace(self, train=replace(_joined(self.train, self.validation, self.test), groups=()))
+
+    def folds(self, count: int) -> Iterator["DocumentSet"]:
+        """Each of `count` parts of the training and validation documents as test split of a model of the others.
+
+        A tenth of the others is for validation, as in a split of the user's file.
+        """
+        parts = _joined(self.train, self.validation).partition(count)
+        for number, held_out in enumerate(parts):
+            validation, *train = _joined(*parts[:number], *parts[number + 1 :]).partition(VALIDATION_PARTS)
+            yield replace(self, train=_joined(*train), validation=validation, test=held_out)
 
 
 @dataclass(frozen=True)
@@ -81,6 +105,13 @@ _SOURCES: dict[str, LabelledLines | _Generated] = {
     "un-debate": long_documents.UN_DEBATE,
     "un-debate-country": long_documents.UN_DEBATE_COUNTRY,
 }
+
+
+def _joined(*parts: LabelledDocuments) -> LabelledDocuments:
+    """The documents of several splits."""
+    groups = tuple(group for part in parts for group in part.groups)
+    texts, labels = [text for part in parts for text in part.texts], [i for part in parts for i in part.labels]
+    return LabelledDocuments(texts, labels, groups)
 
 
 def load_documents(config: DocumentsConfig, source: OwnTexts | Path) -> DocumentSet:

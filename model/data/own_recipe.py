@@ -27,6 +27,10 @@ LONGEST_READ = 4096
 """Maximum bytes that the model reads at once unless told otherwise; longer documents are split into windows."""
 COVERED = 0.95
 """Fraction of the documents that should fit into one window."""
+LONG = 0.1
+"""Fraction of documents longer than LONGEST_READ above which training compares windows with the whole."""
+WHOLE: dict[str, object] = {"sublinear": True, "max_strength": 3_000.0}
+"""Keys of the n-gram view for rows longer than LONGEST_READ, as in the recipes of long documents."""
 BYTES_PER_TOKEN = 8
 """Bytes per token of the vector view: one or two words."""
 LONGEST_SEQUENCE = 128
@@ -86,14 +90,19 @@ def read_texts(
     return keys | (_pairs_keys(texts) if is_pairs else _documents_keys(texts, layout.max_bytes)), texts
 
 
-def _length(rows: Sequence[Example], max_bytes: int | None) -> int:
-    """Bytes to read at once: `max_bytes`, or by the lengths of the texts."""
+def _length(rows: Sequence[Example], max_bytes: int | None, *, may_be_whole: bool = False) -> int:
+    """Bytes to read at once: `max_bytes`, or by the lengths of the texts.
+
+    `may_be_whole`: whether training may choose to read longer documents whole.
+    """
     sizes = sorted(len(text) for row in rows for text in row.texts)
     wanted = sizes[min(len(sizes) - 1, int(COVERED * len(sizes)))]
     length = max_bytes or next(size for size in (512, 1024, 2048, LONGEST_READ) if size >= min(wanted, LONGEST_READ))
+    is_chosen = may_be_whole and max_bytes is None and sizes[int((1 - LONG) * len(sizes))] > length
+    choice = ", or whole documents, as cross-validation chooses" if is_chosen else ""
     print(
         f"{len(rows)} rows, {sizes[len(sizes) // 2]:,} bytes in the median, {wanted:,} at {COVERED:.0%}: "
-        f"{length:,} bytes are read at once"
+        f"{length:,} bytes are read at once{choice}"
     )
     return length
 
@@ -115,10 +124,10 @@ def _pairs_keys(texts: OwnTexts) -> RecipeKeys:
 def _documents_keys(texts: OwnTexts, max_bytes: int | None) -> RecipeKeys:
     """Length and vector view of a classifier."""
     rows = _labelled(texts)
-    length = _length(rows, max_bytes)
+    length = _length(rows, max_bytes, may_be_whole=True)
     keys: RecipeKeys = {"model.ngram_view.max_length": length}
-    if length > LONGEST_READ:  # as in the recipes of long documents
-        keys |= {"model.ngram_view.sublinear": True, "model.ngram_view.max_strength": 3_000.0}
+    if length > LONGEST_READ:
+        keys |= {f"model.ngram_view.{key}": value for key, value in WHOLE.items()}
     found = [row.texts[0] for row in rows]
     if texts.unlabelled is not None:
         unlabelled = {row.texts[0] for row in texts.unlabelled.rows}

@@ -17,10 +17,14 @@ from model.data.own_recipe import RecipeKeys, TextLayout, read_texts
 from model.data.own_recordings import OwnRecordings, read_recordings_of
 from model.data.series import OwnSeries
 from model.errors import UserError
+from model.runs.folds import cross_validate
 from model.runs.load import finished_run
 from model.tasks import task_of
-from model.tasks.base import BASELINE, KEPT
+from model.tasks.base import BASELINE, KEPT, LENGTH
+from model.tasks.classification import ClassificationTask
+from model.tasks.lengths import with_keys
 from model.tasks.own_series import read_series_of
+from model.tasks.words import WordTask
 from model.training.checkpoint import LAST, Facts, RunFolder, load
 from model.training.device import choose_device
 from model.training.loop import terminate_like_ctrl_c
@@ -53,6 +57,8 @@ class TrainingRequest:
     device: str
     is_resumed: bool
     """Whether to resume from the run's last checkpoint."""
+    folds: int = 0
+    """Number of folds on which classifiers of the user's documents are measured before; 0 for none."""
 
 
 def train(request: TrainingRequest) -> Path:
@@ -75,7 +81,7 @@ def train(request: TrainingRequest) -> Path:
 
 def _read_own(request: TrainingRequest) -> tuple[RecipeKeys, OwnSource]:
     """Read the user's files once, and derive recipe keys from them. Raises: UserError."""
-    given, data = dict(map(parse_override, request.overrides)), request.files.data
+    given, data = _given(request), request.files.data
     assert data is not None
     assert request.task is not None
     match RUNS[request.task].reads:
@@ -96,7 +102,7 @@ def _train(
     path, files = request.runs / f"{config.name}-seed{config.seed}", request.files
     if config.data.name in OWN and files.data is None:
         files = replace(files, data=files.data_dir)
-    kept, origin = _resumed(path, config) if request.is_resumed else ({}, _origin(files, config, device))
+    kept, origin = _resumed(path, request, config) if request.is_resumed else ({}, _origin(files, config, device))
     if not request.is_resumed and path.exists() and any(path.iterdir()):
         raise UserError(
             f"{path} exists; resume it with --resume, choose another name or folder (--set name=..., --runs ...), or "
@@ -109,6 +115,9 @@ def _train(
     stages = task.stages(data)
     summary, *notes = task.describe(data)
     print("\n".join((f"{summary}, on {device}", *notes)))
+    if isinstance(task, WordTask) and _may_choose_length(request, config):
+        task = task.with_length(data, _given(request))
+        config, stages = task.config, task.stages(data)
     found = None
     if BASELINE not in task.facts and (found := task.baseline(data)) is not None:
         task = task.knowing(**{BASELINE: {"name": found.name, "setting": found.setting, "value": found.value}})
@@ -117,7 +126,12 @@ def _train(
     elif config.data.name == "own" and config.reads == "texts":
         print("no TF-IDF baseline: scikit-learn finds no words in the texts")
     torch.use_deterministic_algorithms(device.type == "cpu")
-    progress = run_stages(stages, RunFolder(path, config, device, task.facts, origin), task.metric)
+    folder = RunFolder(path, config, device, task.facts, origin)
+    folder.begin()
+    if request.folds:
+        assert isinstance(task, ClassificationTask)
+        cross_validate(task, data, folder, files, request.folds)
+    progress = run_stages(stages, folder, task.metric)
     last = progress.history[-1]
     print(
         f"{path}: best validation {task.metric} {progress.best:.4f}, {last['examples_per_second']:.1f} {task.unit}/s, "
@@ -131,6 +145,17 @@ def _train(
     return path
 
 
+def _given(request: TrainingRequest) -> dict[str, object]:
+    """Keys that the user set."""
+    return dict(map(parse_override, request.overrides))
+
+
+def _may_choose_length(request: TrainingRequest, config: RunConfig) -> bool:
+    """Whether cross-validation chooses the number of bytes that a classifier of the user's documents reads at once."""
+    is_given = request.texts.max_bytes is not None or "model.ngram_view.max_length" in _given(request)
+    return request.files.data is not None and config.data.name == "own" and not is_given
+
+
 def _origin(files: DataFiles, config: RunConfig, device: torch.device) -> dict[str, str]:
     """What is known of a run when it starts; with the absolute paths of user data."""
     origin = {"device": hardware(device), "revision": git_revision()}
@@ -140,9 +165,11 @@ def _origin(files: DataFiles, config: RunConfig, device: torch.device) -> dict[s
     return origin
 
 
-def _resumed(path: Path, config: RunConfig) -> tuple[Facts, dict[str, str]]:
+def _resumed(path: Path, request: TrainingRequest, config: RunConfig) -> tuple[Facts, dict[str, str]]:
     """Facts of the data, and origin, of the last checkpoint. Raises: UserError if its recipe or the code differs."""
     last = load(path / LAST)
+    if LENGTH in last.facts and isinstance(config, ClassificationRun) and _may_choose_length(request, config):
+        config = with_keys(config, last.facts[LENGTH]["keys"])
     if last.config != config:
         found, expected = _flat(last.config.to_dict()), _flat(config.to_dict())
         changes = [

@@ -25,7 +25,9 @@ ADDED = "series_sha256"
 """Key of a fact: fingerprint of the user's series that are added to generated ones."""
 BASELINE = "baseline"
 """Key of a fact: name, setting and validation value of the baseline."""
-KEPT = (FINGERPRINT, UNLABELLED, ADDED, BASELINE)
+LENGTH = "length"
+"""Key of a fact: keys of the n-gram view that follow from the lengths of the documents, and the reason."""
+KEPT = (FINGERPRINT, UNLABELLED, ADDED, BASELINE, LENGTH)
 """Facts that a resumed run keeps; the others follow from the data."""
 
 R = TypeVar("R", bound=RunConfig)

@@ -4,8 +4,9 @@ Used by `model.tasks.words`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -302,6 +303,21 @@ def scaled_losses(logits: Doubles, labels: NDArray[np.int64]) -> Doubles:
     return cross_entropies(combined(logits, None, fit_weights(logits, None, labels)), labels)
 
 
+class HeldOut(NamedTuple):
+    """How held-out documents were classified."""
+
+    losses: Doubles
+    is_right: NDArray[np.bool_]
+
+
+def held_out(counted: Counted, labels: NDArray[np.int64], num_classes: int, config: NgramViewConfig) -> HeldOut:
+    """Held-out documents with single words and the best C, which takes little time."""
+    strengths = sorted({FIRST_STRENGTH, *_strengths(config)})
+    with _comparing(counted, labels, num_classes, config, len(strengths)) as compared:
+        best = compared.best_of([Choice(1, "idf", strength) for strength in strengths])
+    return HeldOut(compared.found[best], compared.is_right[best])
+
+
 def choose(
     counted: Counted,
     labels: NDArray[np.int64],
@@ -323,19 +339,38 @@ def choose(
     if len(labels) > (limit := MAX_LOGITS // num_classes):
         kept = np.sort(np.random.default_rng(0).permutation(len(labels))[:limit])
         counted, labels = counted.of_documents(kept), labels[kept]
-    counted = _frequent(counted, CANDIDATES * config.num_ngrams)
-    parts = folds(labels, counted.groups if counted.has_groups else np.arange(len(labels)))
-    rests = [np.setdiff1d(np.arange(len(labels)), held_out) for held_out in parts]
-    learned = [None if learn is None else learn(kept[rest]) for rest in rests]
-    others = [strength for strength in STRENGTHS if strength <= config.max_strength]
+    of_kept = None if learn is None else lambda rest: learn(kept[rest])
+    others = _strengths(config)
     settings = config.longest * len(SCALES) + counted.has_groups + len(others)
     total = settings + (0 if learn is None else NUM_VECTOR_SETTINGS)
-    with tqdm(total=total, desc="cross-validation", unit="setting", leave=False, disable=None) as bar:
-        compared = _Comparison(
-            counted, counted.document_sets(), labels, num_classes, config, parts, rests, learned, losses, bar
-        )
+    with _comparing(counted, labels, num_classes, config, total, losses, of_kept) as compared:
         best = _best_without_vectors(compared, others)
         return best if learn is None else _best_with_vectors(compared, best)
+
+
+def _strengths(config: NgramViewConfig) -> list[float]:
+    """The values of C that are tried besides the first one."""
+    return [strength for strength in STRENGTHS if strength <= config.max_strength]
+
+
+@contextmanager
+def _comparing(
+    counted: Counted,
+    labels: NDArray[np.int64],
+    num_classes: int,
+    config: NgramViewConfig,
+    total: int,
+    losses: HeldOutLosses = scaled_losses,
+    learn: LearnVectors | None = None,
+) -> Iterator["_Comparison"]:
+    """A comparison of at most `total` choices on the folds of the documents, with a progress bar."""
+    counted = _frequent(counted, CANDIDATES * config.num_ngrams)
+    parts = folds(labels, counted.groups if counted.has_groups else np.arange(len(labels)))
+    rests = [np.setdiff1d(np.arange(len(labels)), part) for part in parts]
+    learned = [None if learn is None else learn(rest) for rest in rests]
+    with tqdm(total=total, desc="cross-validation", unit="setting", leave=False, disable=None) as bar:
+        sets = counted.document_sets()
+        yield _Comparison(counted, sets, labels, num_classes, config, parts, rests, learned, losses, bar)
 
 
 @dataclass(frozen=True)
@@ -358,6 +393,8 @@ class _Comparison:
     bar: "tqdm[Any]"
     found: dict[Choice, Doubles] = field(default_factory=dict)
     """Losses of the held-out documents with each choice."""
+    is_right: dict[Choice, NDArray[np.bool_]] = field(default_factory=dict)
+    """Which of them are classified correctly."""
 
     def best_of(self, choices: Sequence[Choice]) -> Choice:
         """The choice with the smallest mean loss, the first one if several have it. No choice is tried twice."""
@@ -384,7 +421,9 @@ class _Comparison:
                 parts.append(x @ view.weights[is_there] + view.bias)
         truth = self.labels[np.concatenate(self.folds)]
         for choice, parts in zip(choices, logits, strict=True):
-            self.found[choice] = self.losses(np.concatenate(parts), truth)
+            logits_of_all = np.concatenate(parts)
+            self.found[choice] = self.losses(logits_of_all, truth)
+            self.is_right[choice] = logits_of_all.argmax(1) == truth
         self.bar.update(len(choices))
 
 

@@ -307,8 +307,7 @@ def computed(function: GraphFunction, rows: Rows) -> Outputs:
 
 def fit_rocket(prepared: Prepared, folder: RunFolder) -> RocketView:
     """Fit MiniRocket and ridge, on all folds and without each; kept in minirocket.npz."""
-    if not (folder.path / LAST).is_file():  # without weights: each stage has its own file
-        folder.save(LAST, folder.started(), {})
+    folder.begin()
     path, rows, labels = folder.path / ROCKET_FILE, prepared.rows, prepared.labels
     if not path.is_file():
         started = time.perf_counter()

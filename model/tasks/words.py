@@ -17,7 +17,7 @@ import copy
 import json
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -40,9 +40,10 @@ from model.errors import UserError
 from model.nn.classifier import STRETCH_BYTES, WordClassifier
 from model.nn.vectors import VectorClassifier
 from model.nn.words import WordHasher
-from model.tasks.base import Finished
+from model.tasks.base import LENGTH, Finished
 from model.tasks.classification import ClassificationTask, crop
 from model.tasks.graphs import Arrays, ExportGraph, golden_documents, module_functions
+from model.tasks.lengths import choose_length, with_keys
 from model.tasks.link import SOFTMAX, Outputs
 from model.tasks.ngrams import MAX_BYTES, MAX_DOCUMENTS, Choice, Counted, Fitted, choose, count, fit
 from model.tasks.occurrences import Occurrences, hash_ngrams, known_ids, mean_vectors, principal_vectors
@@ -94,6 +95,16 @@ class WordTask(ClassificationTask):
     def vector_config(self) -> VectorViewConfig:
         """The vector view; without one in the recipe, it has no rounds."""
         return self.config.model.vector_view or VectorViewConfig()
+
+    def with_length(self, data: DocumentSet, given: Collection[str]) -> Self:
+        """The task with the length that cross-validation chooses, once for a run; `given` are keys of the user."""
+        view = self.config.model.ngram_view
+        found = self.facts.get(LENGTH) or choose_length(data.train, len(data.labels), view, given)
+        if found is None:
+            return self
+        if LENGTH not in self.facts:
+            print(found["reason"], flush=True)
+        return replace(self.knowing(**{LENGTH: found}), config=with_keys(self.config, found["keys"]))
 
     def stages(self, data: DocumentSet) -> Sequence[Stage]:
         training, rounds = self.config.training, self.vector_config.rounds
@@ -255,8 +266,7 @@ class VectorView:
 
 def fit_ngrams(task: WordTask, data: DocumentSet, folder: RunFolder) -> NgramView:
     """Choose the hyperparameters of the n-gram view and fit it; kept in ngram-view.npz. Raises: UserError."""
-    if not (folder.path / LAST).is_file():  # without weights: each stage has its own checkpoint
-        folder.save(LAST, folder.started(), {})
+    folder.begin()
     path = folder.path / VIEW_FILE
     if not path.is_file():
         checkpoint.write_arrays(path, _fitted_ngrams(task, data, folder))

@@ -83,9 +83,15 @@ class RunFolder:
         """Progress of a run that starts."""
         return Progress(**dict(self.origin))  # type: ignore[arg-type]  # names of its fields that are strings
 
+    def begin(self) -> None:
+        """Write last.pt without weights, so that a run that ends before its first checkpoint is known as unfinished."""
+        if not (self.path / LAST).is_file():
+            self.save(LAST, self.started(), {})
+
     def resumed(self) -> Checkpoint | None:
-        """The last checkpoint; None if there is none."""
-        return load(self.path / LAST) if (self.path / LAST).is_file() else None
+        """The last checkpoint with weights; None if there is none."""
+        found = load(self.path / LAST) if (self.path / LAST).is_file() else None
+        return found if found is not None and found.state else None
 
     def inside(self, name: str, config: RunConfig) -> "RunFolder":
         """A folder in this one for a stage that trains a part of the model."""

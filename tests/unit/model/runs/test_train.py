@@ -173,8 +173,8 @@ def case(interruption: Any, n: int, name: str) -> Any:
         case(after_optimiser, 5, "in a step, after the optimiser"),
         case(after_optimiser, STEPS, "in the last step of an epoch"),
         case(in_validation, 1, "in validation"),
-        case(in_save, 1, "while best.pt is written"),
-        case(in_save, 3, "while the last epoch is saved"),
+        case(in_save, 2, "while best.pt is written"),
+        case(in_save, 4, "while the last epoch is saved"),
     ],
 )
 def test_resumed_training_equals_uninterrupted_training(
@@ -372,8 +372,37 @@ def test_training_resumes_from_the_last_checkpoint_after_a_full_disk(
         assert train(tmp_path) == 2
     assert re.search(rf"(^|\r)error: {tmp_path / RUN}/\w+\.pt cannot be written: .*\n$", capsys.readouterr().err)
     assert not list((tmp_path / RUN).glob("*.partial"))
-    assert train(tmp_path, *(["--resume"] if epoch > 1 else [])) == 0
+    assert train(tmp_path, "--resume") == 0
     assert equal(outcome(tmp_path / RUN, "last.pt"), outcome(uninterrupted, "last.pt"))
+
+
+@pytest.mark.parametrize("recipe", ["synthetic", "synthetic-series"])
+def test_run_killed_in_its_first_epoch_is_unfinished(
+    recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A killed process saves nothing. Of a forecaster there is the initial model."""
+
+    def killed(*_: object) -> Iterator[Any]:
+        raise SystemExit
+
+    settings = ["training.epochs=2"]
+    with monkeypatch.context() as patch:
+        patch.setattr(LEARNERS[recipe], "batches", killed)
+        with pytest.raises(SystemExit):
+            train(tmp_path, recipe=recipe, settings=settings)
+    run = tmp_path / f"{recipe}-seed0"
+    for command in (("evaluate", run), ("export", run, "--out", tmp_path / "exports")):
+        capsys.readouterr()
+        code = call(*command, "--device", "cpu")
+        found = capsys.readouterr()
+        if (run / "best.pt").is_file():
+            assert code == 0
+            assert f"warning: {run} was interrupted after 0 of 2 epochs" in found.out
+        else:
+            assert code == 2
+            assert f"{run} has not finished training; repeat its `train` command with --resume" in found.err
+    assert train(tmp_path, "--resume", recipe=recipe, settings=settings) == 0
+    assert unfinished(run) == ""
 
 
 def test_resume_with_another_recipe_is_rejected(uninterrupted: Path, capsys: pytest.CaptureFixture[str]) -> None:
