@@ -19,6 +19,20 @@ from model.runs.train import TrainingRequest, train
 
 FOLDS = range(2, 21)
 """Values of --folds."""
+OF_OWN: dict[str, tuple[str, ...]] = {
+    "--text-column": ("texts",),
+    "--label-column": ("texts", "recordings"),
+    "--time-column": ("recordings", "series"),
+    "--channels": ("recordings", "series"),
+    "--ignore": ("recordings", "series"),
+    "--id-column": ("recordings", "series"),
+    "--target-column": ("series",),
+    "--day-first": ("recordings", "series"),
+    "--frequency": ("series",),
+    "--fill": ("series",),
+    "--encoding": ("texts", "recordings", "series"),
+}
+"""Options about the user's files -> what files they are for, as `reads` of a recipe."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,6 +66,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="BYTES",
         help="bytes that a classifier of --data reads at once, a power of two from "
         f"{LENGTHS[0]} to {LENGTHS[-1]} (default: by the lengths of the documents, up to {LONGEST_READ})",
+    )
+    parser.add_argument(
+        "--class-weights",
+        choices=("none", "balanced"),
+        help="balanced: all classes of --data weigh the same in training, however many documents they have",
     )
     parser.add_argument(
         "--folds",
@@ -133,7 +152,12 @@ def run(args: argparse.Namespace) -> Path:
         overrides=tuple(args.set),
         files=files,
         texts=TextLayout(
-            tuple(args.text_column or ()), args.label_column, args.group_column, args.encoding, args.max_bytes
+            tuple(args.text_column or ()),
+            args.label_column,
+            args.group_column,
+            args.encoding,
+            args.max_bytes,
+            args.class_weights,
         ),
         series=Layout(
             time_column=args.time_column,
@@ -172,6 +196,7 @@ def _check(args: argparse.Namespace) -> None:
         "--unlabelled": (args.unlabelled is not None, ", the labelled documents"),
         "--max-bytes": (args.max_bytes is not None, ""),
         "--folds": (args.folds, ""),
+        "--class-weights": (args.class_weights is not None, ""),
     }
     for name, (is_given, what) in of_documents.items():
         if is_given and not (is_own and kind is ClassificationRun):
@@ -182,22 +207,24 @@ def _check(args: argparse.Namespace) -> None:
         raise UserError("--rate needs --data and --task series-classification")
     if args.rate is not None and not args.rate > 0:
         raise UserError(f"--rate must be a positive number of steps per second, not {args.rate:g}")
-    of_own = {
-        "--text-column": args.text_column,
-        "--label-column": args.label_column != "label",
-        "--time-column": args.time_column,
-        "--channels": args.channels,
-        "--ignore": args.ignore,
-        "--id-column": args.id_column,
-        "--target-column": args.target_column,
-        "--day-first": args.day_first,
-        "--frequency": args.frequency,
-        "--fill": args.fill,
-        "--encoding": args.encoding,
-    }
-    if not is_own and (given := [name for name, value in of_own.items() if value]):
-        raise UserError(f"{given[0]} needs --data, your own file or folder, and --task")
+    _check_files(args)
     if is_own and (args.task is None or args.recipe is not None):
         raise UserError(f"--data needs --task ({', '.join(RUNS)}) and no recipe")
     if kind is not None and kind.reads == "series" and (args.validation or args.test):
         raise UserError("--validation and --test are for documents and pairs; a series is split by time")
+
+
+def _check_files(args: argparse.Namespace) -> None:
+    """Refuse options about the user's files without such files, or for other ones. Raises: UserError."""
+    for name in (name for name in OF_OWN if _is_given(args, name)):
+        if args.data is None:
+            raise UserError(f"{name} needs --data, your own file or folder, and --task")
+        if args.task is not None and RUNS[args.task].reads not in OF_OWN[name]:
+            tasks = " or ".join(task for task, run in RUNS.items() if run.reads in OF_OWN[name])
+            raise UserError(f"{name} is for --task {tasks}, not {args.task}")
+
+
+def _is_given(args: argparse.Namespace, name: str) -> bool:
+    """Whether an option has another value than its default."""
+    value = getattr(args, name.removeprefix("--").replace("-", "_"))
+    return bool(value) and not (name == "--label-column" and value == "label")

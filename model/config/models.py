@@ -52,6 +52,9 @@ class NgramViewConfig(Section):
     """Largest inverse regularisation C that cross-validation tries."""
     max_length: Count = 4096
     """Maximum number of bytes per row."""
+    class_weights: Literal["none", "balanced"] = "none"
+    """`balanced`: in training, each class weighs the same, however many documents it has. Scores are then those of
+    equally frequent classes."""
 
 
 class NgramVectorsConfig(Section):

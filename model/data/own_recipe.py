@@ -53,6 +53,8 @@ class TextLayout:
     """Encoding of texts without a byte order mark."""
     max_bytes: int | None = None
     """Bytes that a classifier reads at once, one of LENGTHS; chosen from the lengths of the documents by default."""
+    class_weights: str | None = None
+    """`none` or `balanced`, of a classifier."""
 
 
 def read_texts(
@@ -87,7 +89,7 @@ def read_texts(
         values["split_column"] = ""
     keys: RecipeKeys = {"name": name_of(texts.data.path, "pairs" if is_pairs else "documents")}
     keys |= {f"data.{key}": value for key, value in values.items()}
-    return keys | (_pairs_keys(texts) if is_pairs else _documents_keys(texts, layout.max_bytes)), texts
+    return keys | (_pairs_keys(texts) if is_pairs else _documents_keys(texts, layout)), texts
 
 
 def _length(rows: Sequence[Example], max_bytes: int | None, *, may_be_whole: bool = False) -> int:
@@ -121,11 +123,13 @@ def _pairs_keys(texts: OwnTexts) -> RecipeKeys:
     }
 
 
-def _documents_keys(texts: OwnTexts, max_bytes: int | None) -> RecipeKeys:
+def _documents_keys(texts: OwnTexts, layout: TextLayout) -> RecipeKeys:
     """Length and vector view of a classifier."""
     rows = _labelled(texts)
-    length = _length(rows, max_bytes, may_be_whole=True)
+    length = _length(rows, layout.max_bytes, may_be_whole=True)
     keys: RecipeKeys = {"model.ngram_view.max_length": length}
+    if layout.class_weights is not None:
+        keys["model.ngram_view.class_weights"] = layout.class_weights
     if length > LONGEST_READ:
         keys |= {f"model.ngram_view.{key}": value for key, value in WHOLE.items()}
     found = [row.texts[0] for row in rows]

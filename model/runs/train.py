@@ -20,10 +20,11 @@ from model.errors import UserError
 from model.runs.folds import cross_validate
 from model.runs.load import finished_run
 from model.tasks import task_of
-from model.tasks.base import BASELINE, KEPT, LENGTH
+from model.tasks.base import BASELINE, KEPT, LENGTH, TrainingTask
 from model.tasks.classification import ClassificationTask
 from model.tasks.lengths import with_keys
 from model.tasks.own_series import read_series_of
+from model.tasks.tfidf import Baseline
 from model.tasks.words import WordTask
 from model.training.checkpoint import LAST, Facts, RunFolder, load
 from model.training.device import choose_device
@@ -137,12 +138,17 @@ def _train(
         f"{path}: best validation {task.metric} {progress.best:.4f}, {last['examples_per_second']:.1f} {task.unit}/s, "
         f"peak memory {last['peak_memory_bytes'] / 2**20:.0f} MiB"
     )
-    if baseline and progress.best is not None:
+    if config.data.name == "own" and config.reads == "texts":
         trained = finished_run(path, files, data)
-        found = found or task.baseline(data, baseline["setting"])
-        for line in trained.task.conclude(trained.finished, data, found, progress.best):
+        found = found or _fitted_again(task, data)
+        for line in trained.task.conclude(trained.finished, data, found, progress):
             print(line)
     return path
+
+
+def _fitted_again(task: TrainingTask[Any, Any, Any], data: Any) -> Baseline | None:
+    """The baseline of a resumed run, with the setting that it has."""
+    return task.baseline(data, task.facts[BASELINE]["setting"]) if BASELINE in task.facts else None
 
 
 def _given(request: TrainingRequest) -> dict[str, object]:

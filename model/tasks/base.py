@@ -14,7 +14,7 @@ from model.data.own import DataFiles
 from model.errors import UserError
 from model.tasks.graphs import Arrays, ExportGraph, GraphFunction
 from model.tasks.tfidf import Baseline
-from model.training.checkpoint import Facts
+from model.training.checkpoint import Facts, Progress
 from model.training.stages import Stage
 
 FINGERPRINT = "data_sha256"
@@ -163,15 +163,13 @@ class TrainingTask(ABC, Generic[R, S, D]):
     def measure(self, functions: Sequence[GraphFunction], data: D) -> Measurement:
         """Evaluate on the test split. `functions` compute the graphs, in the same order."""
 
-    def conclude(self, finished: Finished, data: D, baseline: Baseline | None, best: float) -> tuple[str, ...]:
-        """Lines to print at the end of training: what was trained, and how it compares with the baseline on validation.
-
-        `best` is the validation metric of the model.
-        """
+    def conclude(self, finished: Finished, data: D, baseline: Baseline | None, progress: Progress) -> tuple[str, ...]:
+        """Lines to print at the end of training: what was trained, and how it compares with the baseline."""
         del finished, data
-        if baseline is None or best >= baseline.value:
+        if baseline is None or progress.best is None or progress.best >= baseline.value:
             return ()
-        return (f"warning: validation {self.metric} {best:.4f} is below that of {baseline.name}, {baseline.value:.4f}",)
+        values = f"{progress.best:.4f} is below that of {baseline.name}, {baseline.value:.4f}"
+        return (f"warning: validation {self.metric} {values}",)
 
     @abstractmethod
     def manifest(self, golden: Arrays) -> dict[str, Any]:

@@ -37,6 +37,7 @@ from model.tasks.comparison import difference
 from model.tasks.graphs import Arrays, ExportGraph, GraphFunction, golden_documents, module_functions
 from model.tasks.link import SOFTMAX, Outputs, calibration_error
 from model.tasks.rows import run_on_windows
+from model.training.checkpoint import Progress
 from model.training.learner import TaskLearner, TrainingBatch
 from model.training.stages import Stage, gradient_stages
 
@@ -44,6 +45,8 @@ INITIAL_DOCUMENTS = 256
 """Number of documents for the data-dependent initialisation."""
 IMBALANCE = 3
 """Ratio of the largest to the smallest class above which macro F1 replaces accuracy for validation."""
+SHOWN_CLASSES = 10
+"""Maximum number of classes in a message, those with the lowest recall."""
 GROUPED_BATCHES = 32
 """Number of batches whose documents are sorted by length together."""
 NOTHING = LabelledDocuments([], [])
@@ -68,6 +71,11 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
     @property
     def metric(self) -> str:
         return str(self.facts.get("metric", "accuracy"))
+
+    @property
+    def is_balanced(self) -> bool:
+        """Whether all classes weigh the same in training."""
+        return self.config.model.ngram_view.class_weights == "balanced"
 
     @property
     def length(self) -> int:
@@ -146,6 +154,7 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
             self.value,
             settings or tuple(tfidf.TUNED),
             groups=data.train.groups,
+            is_balanced=self.is_balanced,
         )
 
     def value(self, outputs: Outputs, labels: NDArray[np.int64]) -> float:
@@ -153,18 +162,54 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
         return SOFTMAX.report(outputs, labels)[self.metric]
 
     def conclude(
-        self, finished: Finished, data: DocumentSet, baseline: tfidf.Baseline | None, best: float
+        self, finished: Finished, data: DocumentSet, baseline: tfidf.Baseline | None, progress: Progress
     ) -> tuple[str, ...]:
-        if baseline is None:
-            return ()
         (function,) = module_functions(finished.graphs, torch.device("cpu"))
-        validation = data.validation
-        logits, theirs = self.document_logits(function, validation.texts), baseline.scores(validation.texts)
-        found = difference(self.value, logits, theirs, np.array(validation.labels), validation.groups)
-        compared = f"validation {self.metric} {best:.4f}"
-        if found.is_behind:
-            return (f"warning: {compared} is below that of {baseline.name}, {baseline.value:.4f}: {found}",)
-        return (f"{compared}, {baseline.name} {baseline.value:.4f}: {found}",)
+        validation, labels = data.validation, np.array(data.validation.labels)
+        logits = self.document_logits(function, validation.texts)
+        lines = [*self.trained(progress), *(f"validation: {line}" for line in self.by_class(logits, labels))]
+        if baseline is not None:
+            found = difference(self.value, logits, baseline.scores(validation.texts), labels, validation.groups)
+            compared = f"validation {self.metric} {progress.best:.4f}"
+            lines.append(
+                f"warning: {compared} is below that of {baseline.name}, {baseline.value:.4f}: {found}"
+                if found.is_behind
+                else f"{compared}, {baseline.name} {baseline.value:.4f}: {found}"
+            )
+        return tuple(lines)
+
+    def trained(self, progress: Progress) -> tuple[str, ...]:
+        """What the model consists of, in one line."""
+        del progress
+        return ()
+
+    def by_class(self, logits: Outputs, labels: NDArray[np.int64]) -> tuple[str, ...]:
+        """Lines about classes: recall of each if their sizes differ much, and those that are never the answer."""
+        answers, names = logits.argmax(1), self.facts["labels"]
+        sizes = np.bincount(labels, minlength=len(names))
+        present = np.flatnonzero(sizes)
+        recall = {i: float((answers[labels == i] == i).mean()) for i in present.tolist()}
+        lines = list[str]()
+        is_imbalanced = self.metric != "accuracy"
+        if "metric" not in self.facts:  # of an export
+            is_imbalanced = sizes.max() > IMBALANCE * sizes[present].min()
+        if is_imbalanced:
+            report = SOFTMAX.report(logits, labels)
+            shown = sorted(recall, key=lambda i: (recall[i], sizes[i]))[:SHOWN_CLASSES]
+            of = ", ".join(f"{names[i]} {recall[i]:.2f} of {sizes[i]}" for i in shown)
+            rest = f", {len(recall) - len(shown)} more above" if len(shown) < len(recall) else ""
+            lines.append(
+                f"accuracy {report['accuracy']:.4f}, macro F1 {report['macro_f1']:.4f}; recall by class: {of}{rest}"
+            )
+        if never := [
+            f"{names[i]} ({sizes[i]})" for i in np.flatnonzero(sizes > 1).tolist() if not (answers == i).any()
+        ]:
+            more = f" and {len(never) - SHOWN_CLASSES} more" if len(never) > SHOWN_CLASSES else ""
+            hint = "" if self.is_balanced else "; with --class-weights balanced, all classes weigh the same in training"
+            lines.append(
+                f"never predicted, with their number of documents: {', '.join(never[:SHOWN_CLASSES])}{more}{hint}"
+            )
+        return tuple(lines)
 
     def stages(self, data: DocumentSet) -> Sequence[Stage]:
         size = self.config.training.batch_size
@@ -209,6 +254,7 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
                 value = accuracy(logits[is_long], labels[is_long])
                 values.append(("accuracy", f"{condition}, over {self.length:,} bytes", value, int(is_long.sum())))
         compared, notes = self._compared(data, windows, labels, is_long)
+        notes = (*notes, *self.by_class(windows, labels))
         results = tuple(
             Result(
                 metric=metric,

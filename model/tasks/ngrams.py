@@ -20,7 +20,7 @@ from model.data.splits import folds
 from model.nn.ngrams import NgramClassifier
 from model.nn.words import WordHasher
 from model.tasks.occurrences import NgramVectors, hashed_batches, places, rows_at
-from model.tasks.regression import regressions, regressions_with_vectors
+from model.tasks.regression import balanced, regressions, regressions_with_vectors
 from model.tasks.views import combined, cross_entropies, fit_weights, is_better
 
 if TYPE_CHECKING:  # importing SciPy takes time that other commands need not wait for
@@ -368,7 +368,8 @@ def _comparing(
     parts = folds(labels, counted.groups if counted.has_groups else np.arange(len(labels)))
     rests = [np.setdiff1d(np.arange(len(labels)), part) for part in parts]
     learned = [None if learn is None else learn(rest) for rest in rests]
-    with tqdm(total=total, desc="cross-validation", unit="setting", leave=False, disable=None) as bar:
+    total *= len(parts)
+    with tqdm(total=total, desc="cross-validation", unit="fit", leave=False, disable=None) as bar:
         sets = counted.document_sets()
         yield _Comparison(counted, sets, labels, num_classes, config, parts, rests, learned, losses, bar)
 
@@ -419,12 +420,13 @@ class _Comparison:
             x, _ = tested.features(columns[is_there], scales, prior, sublinear=config.sublinear)
             for parts, view in zip(logits, views, strict=True):
                 parts.append(x @ view.weights[is_there] + view.bias)
+            self.bar.update(len(choices))
         truth = self.labels[np.concatenate(self.folds)]
         for choice, parts in zip(choices, logits, strict=True):
             logits_of_all = np.concatenate(parts)
-            self.found[choice] = self.losses(logits_of_all, truth)
+            weights = _weights(truth, config)
+            self.found[choice] = self.losses(logits_of_all, truth) * (1 if weights is None else weights)
             self.is_right[choice] = logits_of_all.argmax(1) == truth
-        self.bar.update(len(choices))
 
 
 def _best_without_vectors(compared: _Comparison, strengths: Sequence[float]) -> Choice:
@@ -488,11 +490,12 @@ def _fit(
         nothing = np.zeros((len(hashes), len(present)))
         found = [(nothing, np.log(sizes / sizes.sum()))] * len(choices)
     elif vectors is None:
-        found = regressions(x, labels[rows], [choice.strength for choice in choices])
+        found = regressions(x, labels[rows], [choice.strength for choice in choices], _weights(labels[rows], config))
     else:
         place, has_vector = vectors.places(hashes)
         v = rows_at(vectors.vectors, place, has_vector).astype(np.float64)
-        found = _regressions_with_vectors(x, v, has_vector, is_there, labels[rows], choices)
+        weights = _weights(labels[rows], config)
+        found = _regressions_with_vectors(x, v, has_vector, is_there, labels[rows], choices, weights)
     return [Fitted(hashes, scales, *_of_all_classes(*one, present, num_classes), prior) for one in found]
 
 
@@ -503,6 +506,7 @@ def _regressions_with_vectors(
     is_there: NDArray[np.bool_],
     labels: NDArray[np.int64],
     choices: Sequence[Choice],
+    document_weights: Doubles | None,
 ) -> list[tuple[Doubles, Doubles]]:
     """Weights W_h = (v_h - mu) U + D_h of the n-grams, and bias, for each choice.
 
@@ -516,6 +520,7 @@ def _regressions_with_vectors(
         is_there: which n-grams the documents have, (R,).
         labels: classes (documents,).
         choices: strengths of the regularisations.
+        document_weights: weight of each document, (documents,); None for 1.
 
     """
     projected, total = x @ v[is_there], (x @ has_vector[is_there].astype(np.float64))[:, None]
@@ -524,11 +529,16 @@ def _regressions_with_vectors(
     deviation = max(float(projected.std()), SMALLEST_SCALE)
     centred, found = v - has_vector[:, None] * mean, []
     strengths = [(choice.strength, choice.vector_strength) for choice in choices]
-    for own, shared, bias in regressions_with_vectors(x, projected / deviation, labels, strengths):
+    for own, shared, bias in regressions_with_vectors(x, projected / deviation, labels, strengths, document_weights):
         weights = centred @ (shared / deviation)
         weights[is_there] += own
         found.append((weights, bias))
     return found
+
+
+def _weights(labels: NDArray[np.int64], config: NgramViewConfig) -> Doubles | None:
+    """Weight of each document; None for 1."""
+    return balanced(labels) if config.class_weights == "balanced" else None
 
 
 def _most_used(vectors: NgramVectors, config: NgramViewConfig, choice: Choice) -> tuple[NDArray[np.int64], Doubles]:

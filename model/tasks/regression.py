@@ -39,8 +39,15 @@ def without_warnings() -> Iterator[None]:
         yield
 
 
+def balanced(labels: NDArray[np.int64]) -> Doubles:
+    """Weight of each document N / (K N_c), for N documents of K classes, N_c of which are of its class c."""
+    _, place, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    weights: Doubles = (len(labels) / (len(sizes) * sizes))[place]
+    return weights
+
+
 def regressions(
-    x: "csr_matrix", labels: NDArray[np.int64], strengths: Sequence[float]
+    x: "csr_matrix", labels: NDArray[np.int64], strengths: Sequence[float], weights: Doubles | None = None
 ) -> list[tuple[Doubles, Doubles]]:
     """Fit a multinomial logistic regression for each inverse regularisation C in `strengths`.
 
@@ -50,6 +57,7 @@ def regressions(
         x: features (documents, features).
         labels: classes (documents,), at least two different ones.
         strengths: values of C. What does not depend on C is computed once.
+        weights: weight of each document, (documents,); 1 by default.
 
     The weights are combinations of the documents' features. For few documents, the regression is therefore fitted on
     the documents' coordinates in an orthonormal basis of their span, which gives the same weights faster.
@@ -62,16 +70,20 @@ def regressions(
     for strength in strengths:
         regression = LogisticRegression(C=strength, max_iter=MAX_ITERATIONS, tol=TOLERANCE)
         with without_warnings():
-            regression.fit(coordinates, labels)
-        weights, bias = weights_of(regression.coef_.T), regression.intercept_
+            regression.fit(coordinates, labels, weights)
+        found, bias = weights_of(regression.coef_.T), regression.intercept_
         if len(bias) == 1:  # two classes: one logit, half for each
-            weights, bias = np.concatenate((-weights, weights), axis=1) / 2, np.array([-bias[0], bias[0]]) / 2
-        fitted.append((weights, bias))
+            found, bias = np.concatenate((-found, found), axis=1) / 2, np.array([-bias[0], bias[0]]) / 2
+        fitted.append((found, bias))
     return fitted
 
 
 def regressions_with_vectors(
-    x: "csr_matrix", projected: Doubles, labels: NDArray[np.int64], strengths: Sequence[tuple[float, float]]
+    x: "csr_matrix",
+    projected: Doubles,
+    labels: NDArray[np.int64],
+    strengths: Sequence[tuple[float, float]],
+    weights: Doubles | None = None,
 ) -> list[tuple[Doubles, Doubles, Doubles]]:
     """Fit multinomial logistic regressions on features of documents and on projections of these features.
 
@@ -87,6 +99,7 @@ def regressions_with_vectors(
         labels: classes (documents,), at least two different ones.
         strengths: inverse regularisations C of the weights of the features, 0 for no such weights, and of those of the
             projections. What does not depend on them is computed once.
+        weights: weight of each document, (documents,); 1 by default.
 
     """
     names, label = np.unique(labels, return_inverse=True)
@@ -97,7 +110,12 @@ def regressions_with_vectors(
     fitted = []
     for strength, vector_strength in strengths:
         own, shared, bias = _fit_with_vectors(
-            (coordinates, transposed), projected, label, len(names), (strength, vector_strength)
+            (coordinates, transposed),
+            projected,
+            label,
+            len(names),
+            (strength, vector_strength),
+            np.ones(documents) if weights is None else weights,
         )
         fitted.append((weights_of(own) if strength else np.zeros((features, len(names))), shared, bias))
     return fitted
@@ -109,6 +127,7 @@ def _fit_with_vectors(
     label: NDArray[np.int64],
     classes: int,
     strengths: tuple[float, float],
+    weights: Doubles,
 ) -> tuple[Doubles, Doubles, Doubles]:
     """One of `regressions_with_vectors`, on features (documents, features) and their transpose; classes from 0."""
     from scipy.optimize import minimize
@@ -129,8 +148,9 @@ def _fit_with_vectors(
         highest = full.max(1, keepdims=True)
         exponentials = np.exp(full - highest)
         sums = exponentials.sum(1, keepdims=True)
-        value = float((highest + np.log(sums)).sum() - (logits * one_hot).sum() + (p[:-1] ** 2).sum() / 2)
-        residual = (exponentials / sums)[:, -columns:] - one_hot
+        losses = (highest + np.log(sums)).ravel() - (logits * one_hot).sum(1)
+        value = float(weights @ losses + (p[:-1] ** 2).sum() / 2)
+        residual = weights[:, None] * ((exponentials / sums)[:, -columns:] - one_hot)
         gradient = np.empty_like(p)
         gradient[:dim] = vector_root * (projected.T @ residual) + p[:dim]
         if count:

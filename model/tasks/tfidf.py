@@ -13,7 +13,7 @@ from artifact.arrays import Doubles
 from artifact.documents import softmax
 from model.data.sampling import sample
 from model.data.splits import folds
-from model.tasks.regression import regressions
+from model.tasks.regression import balanced, regressions
 
 if TYPE_CHECKING:  # importing scikit-learn takes seconds, which other commands need not wait for
     from scipy.sparse import csr_matrix
@@ -88,6 +88,7 @@ def fit_classifier(
     settings: Sequence[str] = tuple(TUNED),
     *,
     groups: Sequence[str] = (),
+    is_balanced: bool = False,
 ) -> Baseline | None:
     """Fit TF-IDF and logistic regression with the best of the settings.
 
@@ -101,6 +102,7 @@ def fit_classifier(
         metric: metric of scores (documents, classes) and labels.
         settings: keys of CLASSIFIERS, and `, C=VALUE` for one that is chosen already.
         groups: group of each training text, if there are groups.
+        is_balanced: whether each class weighs the same.
 
     Returns None if no setting finds a word in the training texts.
 
@@ -112,13 +114,16 @@ def fit_classifier(
         return None
     if sum(map(len, candidates.values())) > 1:
         group = np.unique([groups[i] for i in chosen], return_inverse=True)[1] if groups else np.arange(len(labels))
-        candidates = _best(texts, labels, group, num_classes, metric, candidates)
+        candidates = _best(texts, labels, group, num_classes, metric, candidates, is_balanced=is_balanced)
     for name, (strength, *_) in candidates.items():
         if (vectorizer := _fitted(name, texts)) is not None:
-            (fitted,) = regressions(vectorizer.transform(texts), labels, [strength])
+            weights = balanced(labels) if is_balanced else None
+            (fitted,) = regressions(vectorizer.transform(texts), labels, [strength], weights)
             scores = _class_scores(vectorizer, fitted, present, num_classes)
             value, setting = metric(scores(validation[0]), np.array(validation[1])), f"{name}, C={strength:g}"
-            description = f"{CLASSIFIER} ({setting}{_part(len(chosen), len(train[0]))})"
+            description = (
+                f"{CLASSIFIER} ({setting}{', balanced' if is_balanced else ''}{_part(len(chosen), len(train[0]))})"
+            )
             return Baseline(description, setting, value, scores)
     return None
 
@@ -136,6 +141,8 @@ def _best(
     num_classes: int,
     metric: Metric,
     candidates: Mapping[str, Sequence[float]],
+    *,
+    is_balanced: bool,
 ) -> dict[str, tuple[float, ...]]:
     """The setting and the C with the best metric of held-out documents, the first of equals; empty without words."""
     kept = sample([len(text) for text in texts], TUNING_DOCUMENTS, TUNING_BYTES)
@@ -150,7 +157,10 @@ def _best(
             scores = np.zeros((len(strengths), len(labels), num_classes))
             for held_out in parts:
                 rest = np.setdiff1d(np.arange(len(labels)), held_out)
-                scores[:, held_out] = _held_out_scores(name, counts, labels, rest, held_out, strengths, num_classes)
+                weights = balanced(labels[rest]) if is_balanced else None
+                scores[:, held_out] = _held_out_scores(
+                    name, counts[rest], labels[rest], weights, counts[held_out], strengths, num_classes
+                )
                 bar.update()
             values = [metric(one[tried], labels[tried]) for one in scores]
             found |= {(name, strength): value for strength, value in zip(strengths, values, strict=True)}
@@ -162,25 +172,25 @@ def _held_out_scores(
     name: str,
     counts: "csr_matrix",
     labels: NDArray[np.int64],
-    rest: NDArray[np.int64],
-    held_out: NDArray[np.int64],
+    weights: Doubles | None,
+    held_out: "csr_matrix",
     strengths: Sequence[float],
     num_classes: int,
 ) -> Doubles:
-    """Scores (strengths, held-out documents, classes) of models of the documents `rest`, from counts of n-grams."""
+    """Scores (strengths, held-out documents, classes) of models of documents with these counts, labels and weights."""
     from sklearn.feature_extraction.text import TfidfTransformer
 
-    scores = np.zeros((len(strengths), len(held_out), num_classes))
-    present = np.unique(labels[rest])
-    columns = np.flatnonzero(counts[rest].getnnz(axis=0))  # the n-grams that these documents have
+    scores = np.zeros((len(strengths), held_out.shape[0], num_classes))
+    present = np.unique(labels)
+    columns = np.flatnonzero(counts.getnnz(axis=0))  # the n-grams that these documents have
     if len(present) < 2 or not len(columns):
         scores[:, :, present] = 1 / len(present)
         return scores
     weighting = TfidfTransformer(sublinear_tf=CLASSIFIERS[name].get("sublinear_tf", False))
-    x = weighting.fit_transform(counts[rest][:, columns])
-    tested = weighting.transform(counts[held_out][:, columns])
-    for one, (weights, bias) in zip(scores, regressions(x, labels[rest], strengths), strict=True):
-        one[:, present] = softmax(tested @ weights + bias)
+    x = weighting.fit_transform(counts[:, columns])
+    tested = weighting.transform(held_out[:, columns])
+    for one, (found, bias) in zip(scores, regressions(x, labels, strengths, weights), strict=True):
+        one[:, present] = softmax(tested @ found + bias)
     return scores
 
 

@@ -47,6 +47,7 @@ from model.tasks.lengths import choose_length, with_keys
 from model.tasks.link import SOFTMAX, Outputs
 from model.tasks.ngrams import MAX_BYTES, MAX_DOCUMENTS, Choice, Counted, Fitted, choose, count, fit
 from model.tasks.occurrences import Occurrences, hash_ngrams, known_ids, mean_vectors, principal_vectors
+from model.tasks.regression import balanced
 from model.tasks.views import (
     VectorRound,
     combined,
@@ -79,6 +80,8 @@ PRIOR = 0.1
 """The prior of the vector view, as a share of the median number of n-grams of a document; see `model.tasks.ngrams`."""
 LOW = 0.01
 """Share of the validation documents with fewer known words than `KnownWords.low`."""
+NGRAM_STAGE = "n-gram view"
+"""Name of the first stage."""
 HAS_VECTOR_VIEW = "has_vector_view"
 """Key of a fact: whether training kept the vector view."""
 
@@ -106,6 +109,20 @@ class WordTask(ClassificationTask):
             print(found["reason"], flush=True)
         return replace(self.knowing(**{LENGTH: found}), config=with_keys(self.config, found["keys"]))
 
+    def trained(self, progress: Progress) -> tuple[str, ...]:
+        read = f"{self.length:,} bytes at once"
+        line = f"the model is the n-gram view ({_described(Choice(**self.facts[NGRAMS]))}; {read})"
+        with_both = [one for one in progress.history if one["stage"] != NGRAM_STAGE]
+        if not with_both:
+            return (f"{line} alone; the vector view with S3Attention was not trained: it needs --unlabelled documents",)
+        gain = (
+            f"validation cross-entropy {with_both[-1]['validation_cross_entropy']:.4f} with it, "
+            f"{progress.history[0]['validation_cross_entropy']:.4f} without"
+        )
+        if self.facts[HAS_VECTOR_VIEW]:
+            return (f"{line} and the vector view with S3Attention: {gain}",)
+        return (f"{line} alone; the vector view with S3Attention was left out: {gain}",)
+
     def stages(self, data: DocumentSet) -> Sequence[Stage]:
         training, rounds = self.config.training, self.vector_config.rounds
         documents, needed = len(data.train) + len(data.unlabelled), training.batch_size * training.batches_per_step
@@ -115,15 +132,15 @@ class WordTask(ClassificationTask):
                 f"{documents}, the number of documents, not {needed}"
             )
         names = [f"round {number}" for number in range(1, 1 + len(rounds))]
-        stages = [Stage("n-gram view", partial(fit_ngrams, self, data))]
+        stages = [Stage(NGRAM_STAGE, partial(fit_ngrams, self, data))]
         if rounds:
-            stages.append(Stage("n-grams", partial(find_ngrams, self, data), ("n-gram view",)))
+            stages.append(Stage("n-grams", partial(find_ngrams, self, data), (NGRAM_STAGE,)))
             before = "n-grams"
             for number, name in enumerate(names, 1):
                 train = partial(train_round, self, data, number)
-                stages.append(Stage(name, train, ("n-gram view", "n-grams", before)))
+                stages.append(Stage(name, train, (NGRAM_STAGE, "n-grams", before)))
                 before = name
-        stages.append(Stage(MODEL, partial(weigh_views, self), ("n-gram view", *names)))
+        stages.append(Stage(MODEL, partial(weigh_views, self), (NGRAM_STAGE, *names)))
         if self.config.data.final_fit:
             stages.append(Stage("final fit", partial(fit_ngrams_on_all, self, data), (MODEL,)))
         return stages
@@ -283,7 +300,7 @@ def fit_ngrams(task: WordTask, data: DocumentSet, folder: RunFolder) -> NgramVie
     function = module_functions(task.graphs(model), folder.device)[0]
     logits = task.document_logits(function, data.validation.texts)
     labels = np.array(data.validation.labels)
-    record, losses = _record("n-gram view", task.metric, logits, None, labels, effort)
+    record, losses = _record(NGRAM_STAGE, task.metric, logits, None, labels, effort)
     folder.write_metrics([record])
     unlabelled = task.document_logits(function, data.unlabelled if task.vector_config.rounds else ())
     weights = fit_weights(logits, None, labels)
@@ -300,19 +317,24 @@ def _fitted_ngrams(task: WordTask, data: DocumentSet, folder: RunFolder) -> dict
     vectors = None
     if learner is not None and (choice.vector_strength or task.vector_config.rounds):
         vectors = learner.learn(np.arange(len(labels)), folder.path / VECTORS_FILE)
+    print(f"n-gram view, chosen by cross-validation: {_described(choice)}")
+    print(f"n-gram view: fitted to {len(labels):,} documents ...", flush=True)
     fitted = fit(counted, labels, num_classes, config, choice, vectors)
-    print(
-        f"n-gram view, chosen by cross-validation: n-grams of up to {choice.longest} words, "
-        f"scales {choice.scaling}, C = {choice.strength:g}"
-        f"{f', C of vectors = {choice.vector_strength:g}' if choice.vector_strength else ', without vectors'}"
-        f"{', n-grams of the own group discounted' if choice.discount else ''}"
-    )
     token_vectors = np.zeros((0, 0), dtype=np.float32)
     if vectors is not None and task.vector_config.rounds:
         token_vectors = principal_vectors(vectors, fitted.hashes, fitted.scales, task.config.model.required_encoder.dim)
     seconds = time.perf_counter() - started
     effort = Effort(seconds, len(labels) / seconds, peak_memory_bytes(torch.device("cpu")))
     return {**vars(fitted), "token_vectors": token_vectors, **asdict(choice), **asdict(effort)}
+
+
+def _described(choice: Choice) -> str:
+    """The hyperparameters of the n-gram view in words."""
+    return (
+        f"n-grams of up to {choice.longest} words, scales {choice.scaling}, C = {choice.strength:g}"
+        f"{f', C of vectors = {choice.vector_strength:g}' if choice.vector_strength else ', without vectors'}"
+        f"{', n-grams of the own group discounted' if choice.discount else ''}"
+    )
 
 
 def _chosen(
@@ -404,6 +426,8 @@ def train_round(
     teacher = combined(ngrams.unlabelled, None, ngrams.weights) if before.teacher is None else before.teacher
     soft = SOFTMAX.probabilities(teacher)
     one_hot = np.eye(soft.shape[1])[data.train.labels]
+    if task.is_balanced:  # the teacher's probabilities already are
+        one_hot *= balanced(np.array(data.train.labels))[:, None]
     learner = VectorRound(
         corpus.train.followed_by(corpus.unlabelled),
         np.concatenate((one_hot, soft)).astype(np.float32),

@@ -125,12 +125,22 @@ def test_bytes_in_parquet_have_the_encoding_that_is_named(tmp_path: Path) -> Non
 
 def test_rows_without_a_column_are_bad(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    path.write_text('{"body": "a", "meta": {"n": 1}}\n{"text": "a"}\n{"text": 5}\n')
+    path.write_text('{"body": "a", "meta": {"n": 1}}\n{"text": "a"}\n{"text": 5}\n{"text": "b", "label": "x"}\n')
     assert read(path, TEXT, LABEL) == [
         (1, "no column 'text'; columns: body, meta.n; --text-column names another one"),
         (2, (b"a", "")),
         (3, "text must be a string, not a number"),
+        (4, (b"b", "x")),
     ]
+
+
+def test_label_column_that_no_row_of_json_lines_has_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "a", "topic": "x"}\n{"text": "b"}\n')
+    told = f"^{path}: no column 'label'; columns: text, topic; --label-column names another one$"
+    with pytest.raises(InputError, match=told):
+        read(path, TEXT, LABEL)
+    assert read(path, TEXT, LABEL._replace(is_required=False)) == [(1, (b"a", "")), (2, (b"b", ""))]
 
 
 @pytest.mark.parametrize(

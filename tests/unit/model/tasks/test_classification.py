@@ -1,7 +1,9 @@
 import random
 import re
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -162,3 +164,32 @@ def test_figures_of_other_models_are_those_of_the_reports() -> None:
     texts = [*RIVALS.values(), *(text for of in matching.RIVALS.values() for text in of.values())]
     for figure in re.findall(r"0\.\d+", " ".join(texts)):
         assert f" {figure} " in reports or f" {100 * float(figure):.{len(figure) - 4}f} " in reports, figure
+
+
+def rare_and_common(answers: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    return np.eye(2)[answers], np.array([0] * 2 + [1] * 38)
+
+
+def test_accuracy_of_imbalanced_classes_does_not_stand_alone(forty: LabelledDocuments) -> None:
+    task = classification(forty).task.knowing(labels=["rare", "common"], metric="macro_f1")
+    recall, never = task.by_class(*rare_and_common([1] * 40))
+    assert recall == "accuracy 0.9500, macro F1 0.4872; recall by class: rare 0.00 of 2, common 1.00 of 38"
+    assert never.startswith("never predicted, with their number of documents: rare (2); with --class-weights balanced")
+    (recall,) = task.by_class(*rare_and_common([1] * 39 + [0]))[:1]
+    assert "common 0.97 of 38" in recall
+    assert task.by_class(*rare_and_common([0] * 2 + [1] * 38))[1:] == ()
+
+
+def test_classes_of_an_export_are_judged_by_the_measured_documents(forty: LabelledDocuments) -> None:
+    export = replace(classification(forty).task, facts={"labels": ["rare", "common"]})
+    assert len(export.by_class(*rare_and_common([1] * 40))) == 2
+    assert export.by_class(np.eye(2), np.arange(2)) == ()
+
+
+def test_balanced_classes_have_a_line_only_if_one_is_never_predicted(forty: LabelledDocuments) -> None:
+    task = classification(forty).task.knowing(labels=list("abcdefghijklm"), metric="accuracy")
+    labels = np.repeat(np.arange(13), 2)
+    assert task.by_class(np.eye(13)[labels], labels) == ()
+    (line,) = task.by_class(np.eye(13)[np.zeros_like(labels)], labels)
+    assert "b (2), " in line
+    assert "and 2 more; with --class-weights balanced" in line

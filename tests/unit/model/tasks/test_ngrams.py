@@ -900,3 +900,13 @@ def test_two_groups_are_held_out_in_turn() -> None:
     choose(counted_of(texts, groups=["a", "b", "b", "b"] * 3), labels, 2, CONFIG, Recorder(), noted)
     a = list(range(0, 12, 4))
     assert sorted(seen) == sorted([a, [i for i in range(12) if i not in a]])
+
+
+def test_balanced_classes_weigh_the_same_in_the_fit() -> None:
+    texts = [b"common words of many documents"] * 38 + [b"common words of rare documents"] * 2
+    labels, config = np.array([0] * 38 + [1] * 2), changed(CONFIG, class_weights="balanced")
+    choice = changed_choice(longest=1, strength=1.0)
+    counted = counted_of(texts)
+    for one, answer in ((CONFIG, 0), (config, 1)):
+        fitted = fit(counted, labels, 2, one, choice)
+        assert logits_of(counted, fitted)[-1].argmax() == answer

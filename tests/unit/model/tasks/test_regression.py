@@ -6,7 +6,7 @@ from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression
 
 from model.tasks import regression
-from model.tasks.regression import regressions, regressions_with_vectors
+from model.tasks.regression import balanced, regressions, regressions_with_vectors
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -92,3 +92,31 @@ def test_a_small_strength_leaves_to_features_what_the_projections_do_not_explain
     assert not none.any()
     assert of_projections.any()
     assert np.abs(with_projections).sum() < 0.8 * np.abs(alone).sum()
+
+
+def test_balanced_weights_are_the_same_in_sum_for_each_class() -> None:
+    weights = balanced(np.array([7, 2, 2, 2]))
+    assert weights == pytest.approx([2, 2 / 3, 2 / 3, 2 / 3])
+    assert balanced(np.arange(5)) == pytest.approx(np.ones(5))
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_weight_of_a_document_counts_like_copies_of_it(classes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("TOLERANCE", 1e-9), ("RELATIVE_TOLERANCE", 1e-15), ("MAX_ITERATIONS", 5_000)):
+        monkeypatch.setattr(regression, name, value)
+    x, projected, labels = documents(classes)
+    times = 1 + np.arange(len(labels)) % 3
+    rows = np.repeat(np.arange(len(labels)), times)
+    for found, expected in zip(
+        regressions(csr_matrix(x), labels, [1.0], times.astype(np.float64))[0],
+        regressions(csr_matrix(x[rows]), labels[rows], [1.0])[0],
+        strict=True,
+    ):
+        assert found == pytest.approx(expected, abs=1e-4)
+    strengths = [(1.0, 0.5)]
+    for found, expected in zip(
+        regressions_with_vectors(csr_matrix(x), projected, labels, strengths, times.astype(np.float64))[0],
+        regressions_with_vectors(csr_matrix(x[rows]), projected[rows], labels[rows], strengths)[0],
+        strict=True,
+    ):
+        assert found == pytest.approx(expected, abs=1e-4)

@@ -129,3 +129,14 @@ def test_value_is_read_back_from_its_note() -> None:
     assert value_of("TF-IDF cosine (x): 0.9210") == 0.921
     assert value_of("nothing") is None
     assert value_of("S3Attention: 69.27") is None
+
+
+def test_balanced_classifier_finds_a_rare_class() -> None:
+    texts = [b"common words of many documents"] * 38 + [b"common words of rare documents"] * 2
+    labels = [0] * 38 + [1] * 2
+    for is_balanced in (False, True):
+        setting = ("words, sublinear, C=1",)
+        found = fit_classifier((texts, labels), (texts, labels), 2, accuracy, setting, is_balanced=is_balanced)
+        assert found is not None
+        assert found.scores([texts[-1]]).argmax(1)[0] == is_balanced
+        assert found.name.endswith(", balanced)") == is_balanced
