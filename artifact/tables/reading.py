@@ -80,17 +80,28 @@ def table_of(raw: Any, name: str, encoding: str = "", kind: str | None = None) -
 def read_fields(table: Table, fields: Sequence[Field]) -> Iterator[Source[Values | BadRow]]:
     """Location and values of each row that is not blank.
 
-    Raises: InputError if the table has no such columns, or the rest of the file cannot be read.
+    Raises: InputError if the table has no such columns, or the rest of the file cannot be read; at the end, if no row
+        of JSON Lines has a column of labels that is needed.
     """
     columns = table.columns
     if columns is not None:
         _check_columns(table, columns, fields)
     present = [field for field in fields if columns is None or field.name in columns]
+    unseen: dict[Field, Absent | None] = {field: None for field in fields if columns is None and _needs_label(field)}
     for place, cells in table.rows([field.name for field in present]):
         if isinstance(cells, BadRow):
             yield place, cells
         else:
-            yield place, _values(dict(zip(present, cells, strict=True)), fields, table.encoding)
+            row = dict(zip(present, cells, strict=True))
+            unseen = {field: seen or row[field] for field, seen in unseen.items() if isinstance(row[field], Absent)}
+            yield place, _values(row, fields, table.encoding)
+    for field, cell in unseen.items():
+        if cell is not None:
+            raise InputError(f"{table.place}: {missing(field, cell.columns)}")
+
+
+def _needs_label(field: Field) -> bool:
+    return field.kind == "a label" and field.is_required
 
 
 def _values(cells: dict[Field, Any], fields: Sequence[Field], encoding: str) -> Values | BadRow:

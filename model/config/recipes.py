@@ -55,7 +55,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = (), settings: Mapping[str
 
     If they select another attention, the recipe's attention options are dropped.
 
-    Raises: UserError naming the file and the key if the recipe is invalid.
+    Raises: UserError naming the key, and the override or else the file, if the recipe is invalid.
     """
     table = _read(path)
     if "base" in table:
@@ -67,7 +67,15 @@ def load_recipe(path: Path, overrides: Sequence[str] = (), settings: Mapping[str
     try:
         return from_dict(table)
     except ValueError as error:
-        raise UserError(f"{path}: {error}") from None
+        if overrides and not _names_any(str(error), overrides):
+            load_recipe(path, (), settings)  # otherwise the overrides together make it invalid
+        blamed = [one for one in overrides if _names_any(str(error), [one])] or overrides
+        raise UserError(f"{' '.join(f'--set {one}' for one in blamed) or path}: {error}") from None
+
+
+def _names_any(message: str, overrides: Sequence[str]) -> bool:
+    """Whether a message names the key of one of the overrides."""
+    return any(parse_override(override)[0] in message for override in overrides)
 
 
 def _read(path: Path) -> _Table:

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from model.config.run import RUNS
+from model.tasks import tfidf, words
 from tests.support.commands import call
 
 
@@ -45,6 +46,61 @@ def test_options_of_own_data_need_data(
 ) -> None:
     assert call("train", *arguments, "--runs", tmp_path, "--device", "cpu") == 2
     assert capsys.readouterr().err.startswith(f"error: {message}")
+
+
+@pytest.mark.parametrize(
+    ("task", "option", "tasks"),
+    [
+        ("text-classification", ("--fill",), "forecasting"),
+        ("text-classification", ("--channels", "a"), "series-classification or forecasting"),
+        ("text-classification", ("--time-column", "at"), "series-classification or forecasting"),
+        ("text-matching", ("--frequency", "1d"), "forecasting"),
+        ("forecasting", ("--text-column", "body"), "text-classification or text-matching"),
+        ("forecasting", ("--label-column", "topic"), "text-classification or series-classification or text-matching"),
+        ("series-classification", ("--target-column", "y"), "forecasting"),
+    ],
+)
+def test_options_that_a_task_ignores_are_refused(
+    task: str, option: tuple[str, ...], tasks: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call("train", "--task", task, "--data", tmp_path, *option, "--runs", tmp_path, "--device", "cpu") == 2
+    assert capsys.readouterr().err == f"error: {option[0]} is for --task {tasks}, not {task}\n"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (("model.ngram_view.longest=9",), "--set model.ngram_view.longest=9: model.ngram_view.longest must be in 1..8"),
+        (("seed=1", "data.colour=2"), "unknown key data.colour"),
+        (("seed=1", "model.encoder.num_heads=7"), "--set model.encoder.num_heads=7: model.encoder.num_heads must"),
+        (("seed=1", "model.encoder.dim=4"), "--set seed=1 --set model.encoder.dim=4: "),
+    ],
+)
+def test_errors_from_set_name_the_option(
+    settings: tuple[str, ...], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A set key that makes another one invalid is named, too."""
+    path = tmp_path / "a.csv"
+    path.write_text("text,label\n" + "".join(f"text {i},{'xy'[i % 2]}\n" for i in range(40)))
+    overrides = [part for setting in settings for part in ("--set", setting)]
+    command = ("train", "--task", "text-classification", "--data", path, "--runs", tmp_path, "--device", "cpu")
+    assert call(*command, *overrides) == 2
+    assert capsys.readouterr().err.startswith(f"error: {message}")
+
+
+def test_existing_run_is_an_error_before_any_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("text,label\n" + "".join(f"{'long text ' * 600} {i},{'xy'[i % 2]}\n" for i in range(40)))
+    (tmp_path / "a-seed0").mkdir()
+    (tmp_path / "a-seed0" / "last.pt").write_bytes(b"")
+    for name in ("choose_length", "choose"):
+        monkeypatch.setattr(words, name, lambda *_, **__: pytest.fail("searched"))
+    monkeypatch.setattr(tfidf, "fit_classifier", lambda *_, **__: pytest.fail("searched"))
+    command = ("train", "--task", "text-classification", "--data", path, "--runs", tmp_path, "--device", "cpu")
+    assert call(*command) == 2
+    assert f"error: {tmp_path}/a-seed0 exists; resume it with --resume" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("task", ["text-matching", "forecasting", "text-classification"])

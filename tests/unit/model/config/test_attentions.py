@@ -64,7 +64,7 @@ def test_error_names_the_invalid_option(recipe: Path, attention: str, option: st
     key = f"model.encoder.options.{option}"
     with pytest.raises(UserError) as caught:
         load_recipe(recipe, [f"model.encoder.attention={attention}", key])
-    assert str(caught.value) == f"{recipe}: {message.format(key.partition('=')[0])}"
+    assert str(caught.value) == f"--set {key}: {message.format(key.partition('=')[0])}"
 
 
 def test_error_about_an_unknown_attention_lists_all(recipe: Path) -> None:

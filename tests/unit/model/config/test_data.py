@@ -19,7 +19,7 @@ from model.errors import UserError
     ],
 )
 def test_error_names_the_key_of_a_value_out_of_range(recipe: Path, key: str, value: str) -> None:
-    with pytest.raises(UserError, match=rf"tiny\.toml: {key} must "):
+    with pytest.raises(UserError, match=rf"--set .*: {key} must "):
         load_recipe(recipe, [f"{key}={value}"])
 
 
@@ -35,7 +35,7 @@ def test_error_names_the_key_of_a_value_out_of_range(recipe: Path, key: str, val
     ],
 )
 def test_error_names_the_key_of_a_value_out_of_range_in_another_task(name: str, key: str, value: str) -> None:
-    with pytest.raises(UserError, match=rf"{name}\.toml: .*\b{key.rpartition('.')[2]}\b.* must "):
+    with pytest.raises(UserError, match=rf"--set .*: .*\b{key.rpartition('.')[2]}\b.* must "):
         load_recipe(find_recipe(name), [f"{key}={value}"])
 
 

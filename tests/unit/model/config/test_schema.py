@@ -16,7 +16,7 @@ def test_integer_is_accepted_as_a_float(recipe: Path) -> None:
 
 @pytest.mark.parametrize("key", ["colour", "data.colour", "model.encoder.dropout.colour", "training.learning_rates"])
 def test_error_names_an_unknown_key(recipe: Path, key: str) -> None:
-    with pytest.raises(UserError, match=rf"tiny\.toml: unknown key {key}; known: \w+"):
+    with pytest.raises(UserError, match=rf"--set .*: unknown key {key}; known: \w+"):
         load_recipe(recipe, [f"{key}=1"])
 
 
@@ -57,7 +57,7 @@ def test_error_names_a_missing_key(table: dict[str, Any], key: str) -> None:
     ],
 )
 def test_error_names_the_key_of_a_value_of_the_wrong_type(recipe: Path, key: str, value: str) -> None:
-    with pytest.raises(UserError, match=rf"tiny\.toml: {key} must be (a section|an integer|a number|a string)"):
+    with pytest.raises(UserError, match=rf"--set .*: {key} must be (a section|an integer|a number|a string)"):
         load_recipe(recipe, [f"{key}={value}"])
 
 
