@@ -452,7 +452,11 @@ def test_label_that_is_rare_in_every_group_is_accepted_with_given_splits(write: 
             "text,label\none,x\n",
             ":1: no column 'author'; columns: text, label; --group-column names another one",
         ),
-        ("a.jsonl", '{"text": "one", "label": 1}\n', ":1: author must be a non-empty string or an integer"),
+        (
+            "a.jsonl",
+            '{"text": "one", "label": 1}\n',
+            ": no column 'author'; columns: text, label; --group-column names another one",
+        ),
         (
             "a.jsonl",
             '{"text": "one", "label": 1, "author": ""}\n',
