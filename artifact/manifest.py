@@ -141,6 +141,17 @@ class Training(ManifestPart):
     """What training chose for the n-gram view of a classifier of words; None for other models and older exports."""
 
 
+class Baseline(ManifestPart):
+    """What another model reached in the same measurement."""
+
+    name: str
+    value: float
+
+
+COMPARED = re.compile(r"(?:^|[;,] )([^:;]+?):? (-?\d+\.\d+)(?=[;, ]|$)")
+"""Name and value of a baseline in `Result.compared_with`."""
+
+
 class Result(ManifestPart):
     """One measured value."""
 
@@ -153,6 +164,15 @@ class Result(ManifestPart):
     forecast horizon."""
     seeds: tuple[int, ...]
     compared_with: str
+    baselines: tuple[Baseline, ...] = ()
+    """The names and values in `compared_with`, from which they are read if they are not given."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_baselines(cls, raw: Any) -> Any:
+        if not isinstance(raw, dict) or "baselines" in raw or not isinstance(text := raw.get("compared_with"), str):
+            return raw
+        return {**raw, "baselines": [{"name": name, "value": value} for name, value in COMPARED.findall(text)]}
 
 
 class Float16(ManifestPart):

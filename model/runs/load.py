@@ -104,6 +104,14 @@ def load_trained(folder: Path, files: DataFiles, *, may_be_new: bool = False) ->
     return Trained(task=task, data=data, files=files, file=file, progress=best.progress, finished=finished)
 
 
+def finished_run(folder: Path, files: DataFiles, data: Any) -> Trained:
+    """The best checkpoint of a run that was trained on these data, finished. Raises: UserError naming the file."""
+    best = load(folder / BEST)
+    task = task_of(best.config, best.facts)
+    finished = _finished(task, folder, best.state, data)
+    return Trained(task=task, data=data, files=files, progress=best.progress, finished=finished)
+
+
 def _finished(task: TrainingTask[Any, Any, Any], folder: Path, state: dict[str, Any], data: Any) -> Finished:
     """The model of a run, and the one that was trained on all rows, if the recipe asks for it. Raises: UserError."""
     model, final = task.build(), None

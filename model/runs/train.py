@@ -1,8 +1,7 @@
-"""One training run: recipe -> run folder with checkpoints, metrics and a plot of them."""
+"""One training run: recipe -> run folder with checkpoints, metrics, a plot of them, and a report."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -10,13 +9,15 @@ from artifact.provenance import git_revision
 from artifact.series import Layout
 from artifact.tables.labelled import RecordingLayout
 from model.config.data import OWN
-from model.config.recipes import choose_recipe, parse_override
+from model.config.recipes import choose_recipe, flat, parse_override
 from model.config.run import RUNS, AnySeriesRun, ClassificationRun, RunConfig
 from model.data.own import DataFiles, OwnTexts
 from model.data.own_recipe import RecipeKeys, TextLayout, read_texts
 from model.data.own_recordings import OwnRecordings, read_recordings_of
 from model.data.series import OwnSeries
 from model.errors import UserError
+from model.runs.evaluate import evaluate_run
+from model.runs.load import finished_run
 from model.tasks import task_of
 from model.tasks.base import BASELINE, KEPT
 from model.tasks.own_series import read_series_of
@@ -126,6 +127,8 @@ def _train(
             f"warning: validation {task.metric} {progress.best:.4f} is below that of {baseline['name']}, "
             f"{baseline['value']:.4f}"
         )
+    evaluated = evaluate_run(path, finished_run(path, files, data), device)
+    print(f"{evaluated.report}: the results on the test split")
     return path
 
 
@@ -142,7 +145,7 @@ def _resumed(path: Path, config: RunConfig) -> tuple[Facts, dict[str, str]]:
     """Facts of the data, and origin, of the last checkpoint. Raises: UserError if its recipe or the code differs."""
     last = load(path / LAST)
     if last.config != config:
-        found, expected = _flat(last.config.to_dict()), _flat(config.to_dict())
+        found, expected = flat(last.config.to_dict()), flat(config.to_dict())
         changes = [
             f"{key} {found.get(key)}, now {expected.get(key)}"
             for key in sorted(found.keys() | expected.keys())
@@ -155,11 +158,3 @@ def _resumed(path: Path, config: RunConfig) -> tuple[Facts, dict[str, str]]:
     task_of(config, last.facts).check_code(path / LAST)
     origin = {name: getattr(last.progress, name) for name in ("device", "revision", "data", "validation", "test")}
     return {key: last.facts[key] for key in KEPT if key in last.facts}, origin
-
-
-def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested keys as dotted keys."""
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return flat
