@@ -14,6 +14,7 @@ COMMANDS = {
     "evaluate": "evaluate a run or an export on the test split",
     "export": "export a run to exports/<name>/<version>/",
     "card": "write the card of an export, its README.md, from its manifest",
+    "runs": "list runs with their data, results and differences",
 }
 
 
