@@ -148,8 +148,10 @@ class Baseline(ManifestPart):
     value: float
 
 
-COMPARED = re.compile(r"(?:^|[;,] )([^:;]+?):? (-?\d+\.\d+)(?=[;, ]|$)")
-"""Name and value of a baseline in `Result.compared_with`."""
+COMPARED = re.compile(r"(?:^|, )([^:;]+?):? (-?\d+\.\d+)(?=[, ]|$)")
+"""Name and value of a baseline in a part of `Result.compared_with`; semicolons separate the parts."""
+SOURCE = re.compile(r"\d( \([^()]+\))$")
+"""End of such a part: where its values are from."""
 
 
 class Result(ManifestPart):
@@ -172,7 +174,12 @@ class Result(ManifestPart):
     def _read_baselines(cls, raw: Any) -> Any:
         if not isinstance(raw, dict) or "baselines" in raw or not isinstance(text := raw.get("compared_with"), str):
             return raw
-        return {**raw, "baselines": [{"name": name, "value": value} for name, value in COMPARED.findall(text)]}
+        found = list[dict[str, Any]]()
+        for part in text.split("; "):
+            source = SOURCE.search(part)
+            suffix = "" if source is None else source[1]
+            found += [{"name": f"{name}{suffix}", "value": value} for name, value in COMPARED.findall(part)]
+        return {**raw, "baselines": found}
 
 
 class Float16(ManifestPart):

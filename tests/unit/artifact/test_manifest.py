@@ -32,8 +32,8 @@ RESULT = {"metric": "m", "value": 0.5, "split": "test", "examples": 3, "conditio
             [
                 ("repeat-last", 6.213),
                 ("seasonal naive (52 steps)", 2.564),
-                ("S3Attention", 2.431),
-                ("FEDformer", 2.203),
+                ("S3Attention (paper, Table 2)", 2.431),
+                ("FEDformer (paper, Table 2)", 2.203),
             ],
         ),
     ],
