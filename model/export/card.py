@@ -156,7 +156,8 @@ def _question(manifest: ExportManifest) -> tuple[str, Any, str]:
     match manifest:
         case SeriesClassifierManifest():
             series = {name: [0.0, 1.0, 0.5] for name in manifest.channels}
-            return "/v1/classify", {"series": [series]}, f"model.classify({json.dumps(series, ensure_ascii=False)})"
+            call = "model.classify({name: [0.0, 1.0, 0.5] for name in model.manifest.channels})"
+            return "/v1/classify", {"series": [series]}, call
         case LabelledManifest():
             return "/v1/classify", {"inputs": ["A text."]}, 'model.classify("A text.")'
         case MatcherManifest():
