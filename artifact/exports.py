@@ -17,6 +17,10 @@ from artifact.manifest import MANIFEST, MAX_EXPORT_BYTES, MAX_FILE_BYTES, SCHEMA
 from artifact.tasks import TASKS
 from artifact.tasks.any_series import AnySeries
 
+CARD = "README.md"
+"""File of an export that describes it for people; it is not in the manifest, so that it can be edited."""
+MAX_CARD_BYTES = 2**20
+
 
 def _known_task(name: str) -> str:
     """A name of a task. Raises: ValueError."""
@@ -40,7 +44,7 @@ def parse_manifest(raw: object) -> ExportManifest:
 
 
 def read_manifest(folder: Path) -> ExportManifest:
-    """Read and check `manifest.json` and the hash of every listed file; unlisted files are an error.
+    """Read and check `manifest.json` and the hash of every listed file; unlisted files but the card are an error.
 
     Raises: BadExport; the message is one line that names the folder and the file.
     """
@@ -70,9 +74,19 @@ def read_manifest(folder: Path) -> ExportManifest:
     _check_sizes(folder, dict.fromkeys(file.path for file in files), place)
     for path, sha256 in dict.fromkeys((file.path, file.sha256) for file in files):
         _check_hash(folder / path, sha256, place)
-    if unlisted := sorted({path.name for path in folder.iterdir()} - {MANIFEST, *(file.path for file in files)}):
+    known = {MANIFEST, CARD, *(file.path for file in files)}
+    if unlisted := sorted({path.name for path in folder.iterdir()} - known):
         raise BadExport(f"{place}: {unlisted[0]!r} is not in {MANIFEST}; remove it", "unlisted")
     return manifest
+
+
+def read_card(folder: Path) -> str:
+    """The card of an export, as Markdown; empty if there is none, or if it cannot be read."""
+    try:
+        with open_regular(folder / CARD) as stream:
+            return stream.read(MAX_CARD_BYTES).decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def is_version(path: Path) -> bool:

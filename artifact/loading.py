@@ -13,7 +13,7 @@ from artifact.arrays import Array, Floats
 from artifact.backends import create_backend
 from artifact.backends.base import LOAD_LIMIT_S, Device, InferenceBackend, output_error
 from artifact.errors import BadExport
-from artifact.exports import read_manifest, versions_of
+from artifact.exports import read_card, read_manifest, versions_of
 from artifact.manifest import MAX_FILE_BYTES, NAME, ArrayFile, ExportManifest, Format, Graph, Precision
 from artifact.tasks import CLASSES
 from artifact.tasks.base import Task
@@ -34,6 +34,8 @@ class LoadedModel:
     load_seconds: float
     head: InferenceBackend | None = None
     """Backend of the second graph, if the task has one."""
+    card: str = ""
+    """The card of the export, as Markdown; empty without one."""
 
     @property
     def manifest(self) -> ExportManifest:
@@ -155,7 +157,8 @@ def load_export(
         log.warning("%s %s: non-commercial use only: %s", manifest.name, manifest.version, manifest.data_terms)
     how = f"{format}, {backends[0].device}, {manifest.precision}"
     log.info("%s %s: loaded in %.2f s (%s)", manifest.name, manifest.version, seconds, how)
-    return LoadedModel(task, backends[0], format, seconds, *backends[1:])
+    head = backends[1] if len(backends) > 1 else None
+    return LoadedModel(task, backends[0], format, seconds, head, read_card(folder))
 
 
 def _golden_batches(graph: Graph, golden: dict[str, Array], buckets: Sequence[int]) -> Iterator[dict[str, Array]]:

@@ -141,6 +141,19 @@ class Training(ManifestPart):
     """What training chose for the n-gram view of a classifier of words; None for other models and older exports."""
 
 
+class Baseline(ManifestPart):
+    """What another model reached in the same measurement."""
+
+    name: str
+    value: float
+
+
+COMPARED = re.compile(r"(?:^|, )([^:;]+?):? (-?\d+\.\d+)(?=[, ]|$)")
+"""Name and value of a baseline in a part of `Result.compared_with`; semicolons separate the parts."""
+SOURCE = re.compile(r"\d( \([^()]+\))$")
+"""End of such a part: where its values are from."""
+
+
 class Result(ManifestPart):
     """One measured value."""
 
@@ -153,6 +166,20 @@ class Result(ManifestPart):
     forecast horizon."""
     seeds: tuple[int, ...]
     compared_with: str
+    baselines: tuple[Baseline, ...] = ()
+    """The names and values in `compared_with`, from which they are read if they are not given."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_baselines(cls, raw: Any) -> Any:
+        if not isinstance(raw, dict) or "baselines" in raw or not isinstance(text := raw.get("compared_with"), str):
+            return raw
+        found = list[dict[str, Any]]()
+        for part in text.split("; "):
+            source = SOURCE.search(part)
+            suffix = "" if source is None else source[1]
+            found += [{"name": f"{name}{suffix}", "value": value} for name, value in COMPARED.findall(part)]
+        return {**raw, "baselines": found}
 
 
 class Float16(ManifestPart):

@@ -1,4 +1,4 @@
-"""`python -m model train | evaluate | export`: train, evaluate and export the models that `service` serves."""
+"""`python -m model COMMAND`: train, evaluate and export the models that `service` serves."""
 
 import argparse
 import importlib
@@ -13,6 +13,8 @@ COMMANDS = {
     "train": "train a recipe into a run folder",
     "evaluate": "evaluate a run or an export on the test split",
     "export": "export a run to exports/<name>/<version>/",
+    "card": "write the card of an export, its README.md, from its manifest",
+    "runs": "list runs with their data, results and differences",
 }
 
 

@@ -150,7 +150,7 @@ class ClassifiedDocument:
         labels = self.task.manifest.labels
         found = list[tuple[int, int, dict[str, float]]]()
         for row in rows:
-            bounds = _bounds(row.spans, self.task.stretch_bytes)
+            bounds = stretch_bounds(row.spans, self.task.stretch_bytes)
             shares = row.contributions[: len(bounds)].astype(np.float64) / len(rows)
             found += [
                 (start, end, dict(zip(labels, share, strict=True)))
@@ -266,7 +266,7 @@ class Classification(Task):
         return windows * window_bytes + stretches * max_stretch_bytes(lengths) + len('"windows":[],"stretches":[],')
 
 
-def _bounds(spans: Sequence[Span], length: int) -> list[Span]:
+def stretch_bounds(spans: Sequence[Span], length: int) -> list[Span]:
     """Start and end in the document of each stretch of `length` bytes of a row; the last may be shorter."""
     positions = np.concatenate([np.arange(start, end) for start, end in spans])
     starts = positions[::length]

@@ -1,1 +1,1 @@
-"""The commands: train, evaluate, export."""
+"""The commands: train, evaluate, export, card, runs."""

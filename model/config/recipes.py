@@ -144,3 +144,11 @@ def _encoder(table: _Table) -> _Table:
     model = table.get("model")
     encoder = model.get("encoder") if isinstance(model, dict) else None
     return encoder if isinstance(encoder, dict) else {}
+
+
+def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested keys as dotted keys."""
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return found

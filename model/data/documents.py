@@ -31,6 +31,8 @@ class LabelledDocuments:
     labels: list[int]
     groups: tuple[str, ...] = ()
     """Group of each document, if the data has groups: the documents of a group are never in two splits or folds."""
+    places: tuple[str, ...] = ()
+    """File and line of each document, for test documents of user data."""
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -186,7 +188,8 @@ def all_as_test(config: DocumentsConfig, file: own.ReadFile, labels: list[str]) 
     if not rows:
         raise UserError(f"{file.path}: no label in column {config.label_column!r}")
     _check_known(rows, labels)
-    return _documents([(row.texts[0], labels.index(row.label), "") for row in rows])
+    found = _documents([(row.texts[0], labels.index(row.label), "") for row in rows])
+    return replace(found, places=tuple(row.place for row in rows))
 
 
 def check_labels(found: list[str], expected: list[str], path: Path) -> None:
@@ -224,11 +227,16 @@ def _own(config: DocumentsConfig, source: OwnTexts) -> DocumentSet:
     _check_known(labelled, labels)
     split = _split_off(config, pool, [name for name in PARTS if not any(row.split == name for row in labelled)])
     parts: dict[str, _Rows] = {name: [] for name in own.ORDER}
+    places = list[str]()
     for row in labelled:
         part = row.split if row.split in PARTS else split[row.texts[0]]
         parts[part].append((row.texts[0], labels.index(row.label), row.group))
+        if part == "test":
+            places.append(row.place)
     notes = (*class_notes(row.written for row in labelled), *notes, *_notes(rows, pool, leaks))
-    return replace(_document_set(parts, labels), notes=notes, fingerprint=source.fingerprint)
+    found = _document_set(parts, labels)
+    test = replace(found.test, places=tuple(places))
+    return replace(found, test=test, notes=notes, fingerprint=source.fingerprint)
 
 
 def _split_off(config: DocumentsConfig, pool: list[Example], missing: list[str]) -> dict[bytes, str]:

@@ -44,6 +44,8 @@ class RecordingPart:
     groups: tuple[str, ...] = ()
     """Group of each recording, if there are groups: those of a group are in one fold, and in one split unless the files
     name the splits."""
+    places: tuple[str, ...] = ()
+    """File and line of each recording, and its name."""
 
     def __len__(self) -> int:
         return len(self.values)
@@ -56,6 +58,7 @@ class RecordingPart:
             tuple(one.values for one in recordings),
             np.array([index[one.label] for one in recordings], np.int64),
             tuple(one.group for one in recordings),
+            tuple(f"{one.place}: {one.name}" if one.name else one.place for one in recordings),
         )
 
 

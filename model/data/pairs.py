@@ -41,6 +41,8 @@ class Pairs:
     """Notes about user data to print, one per line."""
     fingerprint: str = ""
     """Fingerprint of user data."""
+    places: tuple[str, ...] = ()
+    """File and line of each test pair of user data."""
 
     def disjoint(self, split: str) -> NDArray[np.int64]:
         """Pairs of a split whose cited papers are not cited in the disjoint pairs of any other split.
@@ -56,7 +58,8 @@ class Pairs:
         """The same training and validation pairs, with the test pairs of other data."""
         start = np.array([len(self.texts), len(self.texts), 0])
         table = {**self.table, "test": other.table["test"] + start}
-        return replace(self, texts=[*self.texts, *other.texts], table=table, folds=np.append(self.folds, other.folds))
+        folds = np.append(self.folds, other.folds)
+        return replace(self, texts=[*self.texts, *other.texts], table=table, folds=folds, places=other.places)
 
 
 def load_pairs(config: PairsConfig, source: OwnTexts | Path) -> Pairs:
@@ -129,7 +132,8 @@ def _table(config: PairsConfig, parts: dict[str, list[Example]], path: Path, nee
             )
         pairs = [(index[row.texts[0]], index[row.texts[1]], label) for row, label in zip(rows, labels, strict=True)]
         table[split] = np.array(pairs, np.int64).reshape(-1, 3)
-    return Pairs(texts, table, np.zeros(len(texts), np.int64))
+    places = tuple(row.place for row in parts["test"])
+    return Pairs(texts, table, np.zeros(len(texts), np.int64), places=places)
 
 
 def _aan(data_dir: Path) -> Pairs:

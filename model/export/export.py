@@ -16,12 +16,13 @@ from pydantic import ValidationError
 
 from artifact.backends.base import Device, output_error
 from artifact.defaults import add_default
-from artifact.exports import is_version, parse_manifest, sha256_of
+from artifact.exports import CARD, is_version, parse_manifest, sha256_of
 from artifact.manifest import MANIFEST, MAX_TOLERANCE, SCHEMA_VERSION, ArrayFile, ExportManifest, Float16, Graph
 from artifact.tasks.classification import ClassifierManifest
 from model.config.schema import explain
 from model.data.own import DataFiles
 from model.errors import ExportMismatch, UserError, writing
+from model.export.card import card_of
 from model.export.graphs import TOLERANCE, check_graph, eager, write_float16, write_graph
 from model.runs.load import Trained, find_run, load_trained, unfinished
 from model.tasks.base import FINGERPRINT, Measurement
@@ -169,6 +170,7 @@ def _publish(partial: Path, manifest: ExportManifest, versions: Path) -> Path:
     """Rename the folder to the version of its manifest, or to the next one that no concurrent export has taken."""
     while True:
         (partial / MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n")
+        (partial / CARD).write_text(card_of(manifest), encoding="utf-8")
         folder = versions / str(manifest.version)
         try:
             os.rename(partial, folder)

@@ -1,4 +1,4 @@
-"""One training run: recipe -> run folder with checkpoints, metrics and a plot of them."""
+"""One training run: recipe -> run folder with checkpoints, metrics, a plot of them, and a report."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,13 +10,14 @@ from artifact.provenance import git_revision
 from artifact.series import Layout
 from artifact.tables.labelled import RecordingLayout
 from model.config.data import OWN
-from model.config.recipes import choose_recipe, parse_override
+from model.config.recipes import choose_recipe, flat, parse_override
 from model.config.run import RUNS, AnySeriesRun, ClassificationRun, RunConfig
 from model.data.own import DataFiles, OwnTexts
 from model.data.own_recipe import RecipeKeys, TextLayout, read_texts
 from model.data.own_recordings import OwnRecordings, read_recordings_of
 from model.data.series import OwnSeries
 from model.errors import UserError
+from model.runs.evaluate import evaluate_run
 from model.runs.folds import cross_validate
 from model.runs.load import finished_run
 from model.tasks import task_of
@@ -138,11 +139,13 @@ def _train(
         f"{path}: best validation {task.metric} {progress.best:.4f}, {last['examples_per_second']:.1f} {task.unit}/s, "
         f"peak memory {last['peak_memory_bytes'] / 2**20:.0f} MiB"
     )
+    trained = finished_run(path, files, data)
     if config.data.name == "own" and config.reads == "texts":
-        trained = finished_run(path, files, data)
         found = found or _fitted_again(task, data)
         for line in trained.task.conclude(trained.finished, data, found, progress):
             print(line)
+    evaluated = evaluate_run(path, trained, device)
+    print(f"{evaluated.report}: the results on the test split")
     return path
 
 
@@ -177,7 +180,7 @@ def _resumed(path: Path, request: TrainingRequest, config: RunConfig) -> tuple[F
     if LENGTH in last.facts and isinstance(config, ClassificationRun) and _may_choose_length(request, config):
         config = with_keys(config, last.facts[LENGTH]["keys"])
     if last.config != config:
-        found, expected = _flat(last.config.to_dict()), _flat(config.to_dict())
+        found, expected = flat(last.config.to_dict()), flat(config.to_dict())
         changes = [
             f"{key} {found.get(key)}, now {expected.get(key)}"
             for key in sorted(found.keys() | expected.keys())
@@ -190,11 +193,3 @@ def _resumed(path: Path, request: TrainingRequest, config: RunConfig) -> tuple[F
     task_of(config, last.facts).check_code(path / LAST)
     origin = {name: getattr(last.progress, name) for name in ("device", "revision", "data", "validation", "test")}
     return {key: last.facts[key] for key in KEPT if key in last.facts}, origin
-
-
-def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested keys as dotted keys."""
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return flat

@@ -13,6 +13,7 @@ from model.config.run import RunConfig
 from model.data.own import DataFiles
 from model.errors import UserError
 from model.tasks.graphs import Arrays, ExportGraph, GraphFunction
+from model.tasks.predictions import AllOutputs, Predictions, Stretch
 from model.tasks.tfidf import Baseline
 from model.training.checkpoint import Facts, Progress
 from model.training.stages import Stage
@@ -61,6 +62,8 @@ class Measurement:
     """Keys of the manifest that follow from it."""
     archives: Mapping[str, Arrays] = field(default_factory=dict)
     """Key of the manifest -> arrays, to be written beside it."""
+    predictions: Predictions | None = None
+    """What the model predicts for each example, for the report."""
 
 
 @dataclass(frozen=True)
@@ -170,6 +173,11 @@ class TrainingTask(ABC, Generic[R, S, D]):
             return ()
         values = f"{progress.best:.4f} is below that of {baseline.name}, {baseline.value:.4f}"
         return (f"warning: validation {self.metric} {values}",)
+
+    def stretches(self, compute: AllOutputs, text: bytes) -> Sequence[Stretch]:
+        """The parts of a document with their contributions, by start; none if the model does not tell them."""
+        del compute, text
+        return ()
 
     @abstractmethod
     def manifest(self, golden: Arrays) -> dict[str, Any]:

@@ -36,6 +36,7 @@ from model.tasks.base import BASELINE, FINGERPRINT, UNLABELLED, Finished, Measur
 from model.tasks.comparison import difference
 from model.tasks.graphs import Arrays, ExportGraph, GraphFunction, golden_documents, module_functions
 from model.tasks.link import SOFTMAX, Outputs, calibration_error
+from model.tasks.predictions import LabelPredictions, Rival
 from model.tasks.rows import run_on_windows
 from model.training.checkpoint import Progress
 from model.training.learner import TaskLearner, TrainingBatch
@@ -253,7 +254,7 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
             for condition, logits in (("windows", windows), ("head", head)):
                 value = accuracy(logits[is_long], labels[is_long])
                 values.append(("accuracy", f"{condition}, over {self.length:,} bytes", value, int(is_long.sum())))
-        compared, notes = self._compared(data, windows, labels, is_long)
+        compared, notes, rival = self._compared(data, windows, labels, is_long)
         notes = (*notes, *self.by_class(windows, labels))
         results = tuple(
             Result(
@@ -267,15 +268,26 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
             )
             for metric, condition, value, examples in values
         )
-        return Measurement(results, notes, {"reliability": [part.model_dump() for part in reliability]})
+        predictions = LabelPredictions(
+            data.labels,
+            labels,
+            SOFTMAX.probabilities(windows),
+            texts,
+            "bytes",
+            data.test.places,
+            np.bincount(data.train.labels, minlength=len(data.labels)).tolist() if data.train.labels else (),
+            rival,
+        )
+        keys = {"reliability": [part.model_dump() for part in reliability]}
+        return Measurement(results, notes, keys, predictions=predictions)
 
     def _compared(
         self, data: DocumentSet, windows: Outputs, labels: NDArray[np.int64], is_long: NDArray[np.bool_]
-    ) -> tuple[Mapping[tuple[str, str], str], tuple[str, ...]]:
-        """Metric and condition -> name and value of what the model is compared with; notes."""
+    ) -> tuple[Mapping[tuple[str, str], str], tuple[str, ...], Rival | None]:
+        """Metric and condition -> name and value of what the model is compared with; notes; the baseline's scores."""
         if BASELINE not in self.facts:
             name = self.config.data.name
-            return {("accuracy", "windows"): RIVALS[name]} if name in RIVALS else {}, ()
+            return {("accuracy", "windows"): RIVALS[name]} if name in RIVALS else {}, (), None
         baseline = self.baseline(data, self.facts[BASELINE]["setting"])
         assert baseline is not None
         scores = baseline.scores(data.test.texts)
@@ -287,7 +299,8 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
         notes = (f"{known} of the measured texts are also in training or validation",) if known else ()
         found = difference(self.value, windows, scores, labels, data.test.groups)
         notes = (*notes, f"{self.metric} (windows) less that of the baseline: {found}")
-        return {key: tfidf.note(baseline.name, value) for key, value in values.items()}, notes
+        compared = {key: tfidf.note(baseline.name, value) for key, value in values.items()}
+        return compared, notes, Rival(baseline.name, scores)
 
     def manifest(self, golden: Arrays) -> dict[str, Any]:
         del golden

@@ -25,6 +25,7 @@ from model.tasks.base import Finished, Measurement, TrainingTask
 from model.tasks.baselines import EXACT, LinearMap, season_of, seasonal_error, seasonal_naive, solve_linear_map
 from model.tasks.graphs import Arrays, ExportGraph, GraphFunction, golden_windows, module_functions
 from model.tasks.link import IDENTITY
+from model.tasks.predictions import Rival, WindowPredictions
 from model.tasks.zero_shot import origins, zero_shot
 from model.training.learner import TaskLearner, TrainingBatch
 from model.training.stages import Stage, gradient_stages
@@ -232,8 +233,8 @@ class ForecastingTask(TrainingTask[ForecastingRun, OwnSeries | Path, ForecastDat
     def measure(self, functions: Sequence[GraphFunction], data: ForecastData) -> Measurement:
         """MSE, MAE, MASE and coverage of the 80 % band on scaled data over all test windows, by horizon.
 
-        Horizons longer than the test split are left out. The baselines are evaluated on the same windows; prints a
-        warning for each that has a lower MSE than the model.
+        Horizons longer than the test split are left out. The baselines are evaluated on the same windows; a note warns
+        of each that has a lower MSE than the model.
         """
         keys, archives, calibration = dict[str, Any](), dict[str, Arrays](), self.facts.get(CALIBRATION)
         if calibration is None:
@@ -264,17 +265,16 @@ class ForecastingTask(TrainingTask[ForecastingRun, OwnSeries | Path, ForecastDat
                 sums[horizon] += values[:, :whole, horizon - 1].sum(axis=1)
                 covered[horizon] += float(hits[:whole, horizon - 1].sum())
             first += len(part)
-        results = list[Result]()
+        results, notes = list[Result](), list[str]()
         for horizon, count in counts.items():
             model, *others = (sums[horizon] / (count * horizon)).tolist()
             baselines = dict(zip((*naive, "linear map"), others, strict=True))
             results += self._results(horizon, count, (*model, covered[horizon] / (count * horizon)), baselines)
-            for line in _warnings(
-                model[0], {name: row[0] for name, row in baselines.items()}, f"test, horizon {horizon}"
-            ):
-                print(line)
+            mse = {name: row[0] for name, row in baselines.items()}
+            notes += _warnings(model[0], mse, f"test, horizon {horizon}")
         keys["quantiles_reliable"] = quantiles_are_reliable(results)
-        return Measurement(tuple(results), keys=keys, archives=archives)
+        predictions = _predictions(functions[0], data, windows[::longest], low, high)
+        return Measurement(tuple(results), tuple(notes), keys, archives, predictions)
 
     def _results(
         self, horizon: int, windows: int, values: Sequence[float], baselines: dict[str, list[float]]
@@ -462,6 +462,36 @@ def _windows_with_truth(data: ForecastData, split: SplitName, shortest: int) -> 
     padded = np.concatenate([values, missing])
     windows = np.lib.stride_tricks.sliding_window_view(padded, data.context + data.horizon, axis=0)
     return windows.transpose(0, 2, 1)
+
+
+def _predictions(
+    function: GraphFunction, data: ForecastData, windows: Floats, low: Floats, high: Floats
+) -> WindowPredictions:
+    """Forecasts of windows (W, N + O, C) that follow one another in the test split, in the units of the series.
+
+    `low` and `high` (O, C) bound the errors of the 80 % band.
+    """
+    series, horizon = data.series, data.horizon
+    windows = windows.copy()  # PyTorch warns of a view that cannot be written
+    forecast = np.concatenate([found for _, found in _forecasts(function, windows, data.context)])
+    past, truth = windows[:, : data.context], windows[:, data.context :]
+    origins = series.boundaries[1] + horizon * np.arange(len(windows))
+    rivals = {name: seasonal_naive(series.values, origins, horizon, steps) for name, steps in data.naive.items()}
+    rivals["linear map"] = data.linear.forecast(past)
+
+    def restored(values: Floats) -> Doubles:
+        return values * series.scale + series.mean
+
+    return WindowPredictions(
+        series.channels,
+        origins,
+        restored(past),
+        restored(truth),
+        restored(forecast),
+        restored(forecast + low),
+        restored(forecast + high),
+        [Rival(name, restored(values)) for name, values in rivals.items()],
+    )
 
 
 def _forecasts(function: GraphFunction, windows: Floats, context: int) -> Iterator[tuple[Floats, Floats]]:

@@ -93,7 +93,11 @@ class Softmax(Link):
 
     def reliability(self, outputs: Outputs, targets: Targets) -> tuple[ReliabilityBin, ...]:
         """Rows grouped by top score into BINS equal bins; empty bins are dropped."""
-        scores, right = self.probabilities(outputs).max(1), outputs.argmax(1) == targets
+        return self.bins(self.probabilities(outputs), targets)
+
+    def bins(self, probabilities: Outputs, targets: Targets) -> tuple[ReliabilityBin, ...]:
+        """As `reliability`, of probabilities."""
+        scores, right = probabilities.max(1), probabilities.argmax(1) == targets
         place = np.minimum((scores * self.BINS).astype(int), self.BINS - 1)
         return tuple(
             ReliabilityBin(

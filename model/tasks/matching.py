@@ -21,6 +21,7 @@ from model.tasks import tfidf
 from model.tasks.base import BASELINE, FINGERPRINT, Finished, Measurement, TrainingTask
 from model.tasks.graphs import Arrays, ExportGraph, GraphFunction, golden_documents, golden_vectors, module_functions
 from model.tasks.link import SIGMOID, area_under_roc
+from model.tasks.predictions import PairPredictions, Rival
 from model.tasks.rows import run_on_windows
 from model.training.learner import TaskLearner, TrainingBatch
 from model.training.stages import Stage, gradient_stages
@@ -136,7 +137,9 @@ class MatchingTask(TrainingTask[MatchingRun, OwnTexts | Path, Pairs]):
         pairs = self.pairs(data, "test")
         logits, labels = self.logits(functions, data.texts, pairs)
         which = "paper-disjoint" if self.config.data.disjoint else "all"
-        compared, notes = (RIVALS[which], ()) if self.config.data.name == "aan" else self._compared(data, pairs)
+        compared, notes, rival = self._compared(data, pairs)
+        if self.config.data.name == "aan":
+            compared = RIVALS[which]
         results = tuple(
             Result(
                 metric=metric,
@@ -149,12 +152,21 @@ class MatchingTask(TrainingTask[MatchingRun, OwnTexts | Path, Pairs]):
             )
             for metric, value in SIGMOID.report(logits, labels).items()
         )
-        return Measurement(results, notes)
+        predictions = PairPredictions(
+            labels,
+            SIGMOID.probabilities(logits),
+            [(data.texts[a], data.texts[b]) for a, b, _ in pairs.tolist()],
+            data.places if len(data.places) == len(pairs) else (),
+            rival,
+        )
+        return Measurement(results, notes, predictions=predictions)
 
-    def _compared(self, data: Pairs, pairs: NDArray[np.int64]) -> tuple[Mapping[str, str], tuple[str, ...]]:
-        """Metric -> name and value of the baseline, if one was fitted in training; notes."""
+    def _compared(
+        self, data: Pairs, pairs: NDArray[np.int64]
+    ) -> tuple[Mapping[str, str], tuple[str, ...], Rival | None]:
+        """Metric -> name and value of the baseline, if one was fitted in training; notes; its scores."""
         if BASELINE not in self.facts:
-            return {}, ()
+            return {}, (), None
         baseline = self.baseline(data, self.facts[BASELINE]["setting"])
         assert baseline is not None
         scores, labels = baseline.scores(data.texts, pairs[:, :2]), pairs[:, 2]
@@ -165,7 +177,8 @@ class MatchingTask(TrainingTask[MatchingRun, OwnTexts | Path, Pairs]):
         notes = (f"{known} of the measured pairs are also in training or validation",) if known else ()
         accuracy = float(((scores >= baseline.threshold) == labels).mean())
         values = {"accuracy": accuracy, "auc": area_under_roc(scores, labels)}
-        return {metric: tfidf.note(baseline.name, value) for metric, value in values.items()}, notes
+        compared = {metric: tfidf.note(baseline.name, value) for metric, value in values.items()}
+        return compared, notes, Rival(baseline.name, scores, baseline.threshold)
 
     def logits(
         self, functions: Sequence[GraphFunction], documents: Sequence[bytes], pairs: NDArray[np.int64]

@@ -41,6 +41,7 @@ from model.tasks.base import FINGERPRINT, Finished, Measurement, TrainingTask
 from model.tasks.dtw import nearest_neighbours
 from model.tasks.graphs import Arrays, ExportGraph, GraphFunction
 from model.tasks.link import SOFTMAX, Outputs, calibration_error
+from model.tasks.predictions import LabelPredictions, Rival
 from model.tasks.series_views import (
     ROWS,
     EncoderLearner,
@@ -188,7 +189,7 @@ class SeriesClassificationTask(TrainingTask[SeriesClassificationRun, OwnRecordin
         labels, rows = data.test.labels, self.rows(data.test.values)
         logits = rows.mean(computed(functions[0], rows))
         reliability = SOFTMAX.reliability(logits, labels)
-        compared = self._compared(data, rows)
+        compared, rival = self._compared(data, rows)
         values = [*SOFTMAX.report(logits, labels).items(), ("ece", calibration_error(reliability))]
         results = tuple(
             Result(
@@ -202,12 +203,26 @@ class SeriesClassificationTask(TrainingTask[SeriesClassificationRun, OwnRecordin
             )
             for metric, value in values
         )
-        return Measurement(results, keys={"reliability": [part.model_dump() for part in reliability]})
+        predictions = LabelPredictions(
+            data.labels,
+            labels,
+            SOFTMAX.probabilities(logits),
+            data.test.values,
+            "steps",
+            data.test.places,
+            np.bincount(data.train.labels, minlength=len(data.labels)).tolist() if len(data.train) else (),
+            rival,
+        )
+        keys = {"reliability": [part.model_dump() for part in reliability]}
+        return Measurement(results, keys=keys, predictions=predictions)
 
-    def _compared(self, data: RecordingSet, rows: Rows) -> dict[str, str]:
-        """Metric -> names and values of what the model is compared with, fitted on the training recordings again."""
+    def _compared(self, data: RecordingSet, rows: Rows) -> tuple[dict[str, str], Rival | None]:
+        """Metric -> names and values of what the model is compared with, fitted on the training recordings again.
+
+        Also the decision values of MiniRocket.
+        """
         if not len(data.train):
-            return {}
+            return {}, None
         others = dict[str, Outputs]()
         train = self.rows(data.train.values)
         rocket = seeded_rocket(self, train)
@@ -218,10 +233,11 @@ class SeriesClassificationTask(TrainingTask[SeriesClassificationRun, OwnRecordin
             others["1-NN DTW"] = np.eye(len(data.labels))[data.train.labels[nearest]]
         found = {name: SOFTMAX.report(logits, data.test.labels) for name, logits in others.items()}
         missing = f"; {note}" if note else ""
-        return {
+        compared = {
             metric: "; ".join(f"{name}: {report[metric]:.4f}" for name, report in found.items()) + missing
             for metric in ("accuracy", "macro_f1")
         }
+        return compared, Rival(ROCKET, others[ROCKET], has_probabilities=False)
 
     def standardised(self, values: Sequence[Doubles]) -> list[Floats]:
         """Recordings (steps, channels) as the model reads them."""

@@ -30,7 +30,7 @@ from torch import nn
 
 from artifact.arrays import Floats
 from artifact.documents import cut, take
-from artifact.tasks.classification import KnownWords
+from artifact.tasks.classification import KnownWords, stretch_bounds
 from model.config.data import DocumentsConfig
 from model.config.models import RoundConfig, VectorViewConfig
 from model.config.run import ClassificationRun
@@ -47,7 +47,9 @@ from model.tasks.lengths import choose_length, with_keys
 from model.tasks.link import SOFTMAX, Outputs
 from model.tasks.ngrams import MAX_BYTES, MAX_DOCUMENTS, Choice, Counted, Fitted, choose, count, fit
 from model.tasks.occurrences import Occurrences, hash_ngrams, known_ids, mean_vectors, principal_vectors
+from model.tasks.predictions import AllOutputs, Stretch
 from model.tasks.regression import balanced
+from model.tasks.rows import run_on_windows
 from model.tasks.views import (
     VectorRound,
     combined,
@@ -197,6 +199,19 @@ class WordTask(ClassificationTask):
         counts = np.stack([rows.sum(axis=0) for rows in self.logits(count, texts)])  # (documents, 2)
         low, median = np.quantile(counts[:, 0] / counts[:, 1].clip(min=1), (LOW, 0.5)).round(4).tolist()
         return KnownWords(low=low, median=median)
+
+    def stretches(self, compute: AllOutputs, text: bytes) -> Sequence[Stretch]:
+        """The contributions, as the mean over the windows; the stretches of overlapping windows overlap."""
+        plan = cut(len(text), self.length, self.overlap, "windows")
+        (parts,) = run_on_windows(
+            lambda inputs: compute(inputs)[1], [text], self.length, self.overlap, self.config.model.buckets
+        )
+        found = [
+            Stretch(*bounds, contributions.astype(np.float64) / len(plan))
+            for spans, part in zip(plan, parts, strict=True)
+            for bounds, contributions in zip(stretch_bounds(spans, STRETCH_BYTES), part, strict=False)  # less padding
+        ]
+        return sorted(found, key=lambda stretch: stretch[:2])
 
     def manifest(self, golden: Arrays) -> dict[str, Any]:
         base = (golden["logits"] - golden["contributions"].sum(axis=1)).mean(axis=0, dtype=np.float64)

@@ -19,6 +19,8 @@ from model.config.run import RunConfig
 from model.config.stored import from_stored
 from model.errors import UserError, writing
 
+METRICS = "metrics.jsonl"
+"""File of a run: one record per epoch, or per stage."""
 BEST, LAST = "best.pt", "last.pt"
 """Checkpoints of a run: the best weights, and all that a resumed run needs."""
 FINAL = "final.pt"
@@ -106,7 +108,7 @@ class RunFolder:
     def write_metrics(self, records: Sequence[dict[str, Any]]) -> None:
         """Write metrics.jsonl: one record per epoch, or per stage. Raises: UserError, OSError."""
         self.path.mkdir(parents=True, exist_ok=True)
-        with writing(path := self.path / "metrics.jsonl"):
+        with writing(path := self.path / METRICS):
             path.write_text("".join(json.dumps(record) + "\n" for record in records))
 
 

@@ -1,6 +1,6 @@
-"""Plots of a run. Used by `model.training.stages` and `model.export`."""
+"""Plots of a run. Used by `model.training.stages`, `model.report` and `model.export`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,14 @@ class Panel:
     """10 %, 50 % and 90 %, (3, horizon)."""
 
 
-def plot_history(history: Sequence[dict[str, Any]], metric: str, folder: Path) -> None:
+def plot_history(history: Sequence[Mapping[str, Any]], metric: str, folder: Path) -> None:
     """Plot the metrics of a run to learning_curve.png, over its epochs, or to stages.png. Raises: UserError."""
+    is_of_epochs = "epoch" in history[0]
+    _save(history_figure(history, metric), folder / ("learning_curve.png" if is_of_epochs else "stages.png"))
+
+
+def history_figure(history: Sequence[Mapping[str, Any]], metric: str) -> Figure:
+    """The metrics of a run over its epochs or stages."""
     is_of_epochs = "epoch" in history[0]
     x = [record["epoch" if is_of_epochs else "stage"] for record in history]
     curves = [(f"validation_{metric}", f"validation {metric}")]
@@ -46,7 +52,7 @@ def plot_history(history: Sequence[dict[str, Any]], metric: str, folder: Path) -
         axes.set(xlabel="epoch" if is_of_epochs else "", ylabel=label)
         if is_of_epochs:
             axes.xaxis.get_major_locator().set_params(integer=True)
-    _save(figure, folder / ("learning_curve.png" if is_of_epochs else "stages.png"))
+    return figure
 
 
 def plot_reliability(bins: Sequence[ReliabilityBin], path: Path) -> None:

@@ -2,9 +2,20 @@
 
 import type { ComponentChildren } from 'preact'
 import { useState } from 'preact/hooks'
+import { Problem, send } from './api'
 import { count, number, percent, plural, seconds, size } from './format'
 import { type Live, total, useLive } from './metrics'
-import { choices, idOf, isDefault, type Model, type ModelList, type ReliabilityBin, TASKS, type Task } from './models'
+import {
+  choices,
+  idOf,
+  isDefault,
+  type Model,
+  type ModelList,
+  type ReliabilityBin,
+  type Result,
+  TASKS,
+  type Task,
+} from './models'
 import { CopyRequest } from './ui'
 
 export function ModelsTab({ list }: { list: ModelList | null }) {
@@ -88,36 +99,7 @@ function Details({ model, isDefault, live }: { model: Model; isDefault: boolean;
       </dl>
 
       <h3 class="kicker">Measured</h3>
-      <section class="scroll" tabIndex={0} aria-label="Measured results">
-        <table>
-          <thead>
-            <tr>
-              <th scope="col">metric</th>
-              <th scope="col">condition</th>
-              <th scope="col" class="right">
-                value
-              </th>
-              <th scope="col" class="right">
-                examples
-              </th>
-              <th scope="col">compared with</th>
-            </tr>
-          </thead>
-          <tbody>
-            {model.results.map((result) => (
-              <tr key={`${result.metric} ${result.condition} ${result.split}`}>
-                <th scope="row">{result.metric}</th>
-                <td>
-                  {result.condition}, {result.split}
-                </td>
-                <td class="right">{number(result.value)}</td>
-                <td class="right">{count(result.examples)}</td>
-                <td class="muted">{result.compared_with === 'nothing' ? '' : result.compared_with}</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </section>
+      <Results results={model.results} />
       {'reliability' in model && model.reliability.length > 0 && (
         <>
           <h3 class="kicker">Reliability</h3>
@@ -144,8 +126,78 @@ function Details({ model, isDefault, live }: { model: Model; isDefault: boolean;
         </Fact>
         <Fact name="Data terms">{model.data_terms}</Fact>
       </dl>
+      <Card model={model} />
       <CopyRequest request={{ path: `v1/models/${encodeURIComponent(idOf(model))}` }} />
     </article>
+  )
+}
+
+/** Each result with the baselines of its own metric and condition beside it. */
+function Results({ results }: { results: Result[] }) {
+  const names = [...new Set(results.flatMap(({ baselines }) => baselines.map(({ name }) => name)))]
+  return (
+    <section class="scroll" tabIndex={0} aria-label="Measured results">
+      <table>
+        <thead>
+          <tr>
+            <th scope="col">metric</th>
+            <th scope="col">condition</th>
+            <th scope="col" class="right">
+              examples
+            </th>
+            <th scope="col" class="right">
+              model
+            </th>
+            {names.map((name) => (
+              <th key={name} scope="col" class="right">
+                {name}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {results.map(({ metric, condition, split, examples, value, baselines }) => (
+            <tr key={`${metric} ${condition} ${split}`}>
+              <th scope="row">{metric}</th>
+              <td>
+                {condition}, {split}
+              </td>
+              <td class="right">{count(examples)}</td>
+              <td class="right">{number(value)}</td>
+              {names.map((name) => {
+                const found = baselines.find((baseline) => baseline.name === name)
+                return (
+                  <td key={name} class="right muted">
+                    {found && number(found.value)}
+                  </td>
+                )
+              })}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </section>
+  )
+}
+
+/** The card of a model, which is read when it is opened. */
+function Card({ model }: { model: Model }) {
+  const [text, setText] = useState('')
+  const read = async () => {
+    try {
+      const response = await send({ path: `v1/models/${encodeURIComponent(idOf(model))}/card` })
+      setText(await response.text())
+    } catch (error) {
+      setText(error instanceof Problem ? error.detail : String(error))
+    }
+  }
+  return (
+    <details onToggle={(event) => event.currentTarget.open && read()}>
+      <summary>Model card</summary>
+      <section class="scroll" tabIndex={0} aria-label="Text of the model card">
+        <pre>{text}</pre>
+      </section>
+    </details>
   )
 }
 

@@ -8,6 +8,8 @@ export interface Result {
   condition: string
   seeds: number[]
   compared_with: string
+  /** What others reached in the same metric and condition. */
+  baselines: { name: string; value: number }[]
 }
 
 export interface ReliabilityBin {

@@ -74,6 +74,8 @@ class ServedModel(Generic[T]):
     """Where the head runs."""
     cache: EncodingCache | None
     """Vectors of texts; None if the task has no head."""
+    card: str
+    """The card of the export, as Markdown; empty without one."""
     in_flight: _InFlight = field(init=False, repr=False, compare=False)
     """Counts a request while its block runs; an upload of lines is one request."""
 

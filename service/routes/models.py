@@ -6,12 +6,14 @@ Clients of KServe's V1 protocol read `name` and `ready` of a model.
 from typing import Any
 
 from starlette.convertors import Convertor, register_url_convertor
-from starlette.responses import Response
+from starlette.exceptions import HTTPException
+from starlette.responses import PlainTextResponse, Response
 
 from service.engine.served import AnyModel
 from service.runtime import Runtime
 from service.wire.dependencies import CurrentRuntime, NamedModel
 from service.wire.errors import NATIVE
+from service.wire.media import MARKDOWN
 from service.wire.responses import json_response
 from service.wire.schemas import ModelDescription, ModelList
 
@@ -31,6 +33,12 @@ class ModelNameConvertor(Convertor[str]):
     def to_string(self, value: str) -> str:
         """The part of a path with a name."""
         return value
+
+
+class MarkdownResponse(PlainTextResponse):
+    """A text in Markdown."""
+
+    media_type = MARKDOWN
 
 
 register_url_convertor("model", ModelNameConvertor())
@@ -58,6 +66,19 @@ async def get_models(runtime: CurrentRuntime) -> Response:
 async def get_model(runtime: CurrentRuntime, model: NamedModel) -> Response:
     """Describe one model."""
     return json_response(_describe(runtime, model))
+
+
+@router.get(
+    "/v1/models/{name:model}/card",
+    name="model_card",
+    response_class=MarkdownResponse,
+    responses=NATIVE.responses(401, 404),
+)
+async def get_card(model: NamedModel) -> Response:
+    """Return the card of a model, its `README.md`: data, results, limits, how to ask it and terms of use."""
+    if not model.card:
+        raise HTTPException(404, f"{model.manifest.name} {model.manifest.version} has no card, which is its README.md")
+    return MarkdownResponse(model.card)
 
 
 def _describe(runtime: Runtime, model: AnyModel) -> dict[str, Any]:

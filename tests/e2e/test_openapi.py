@@ -51,6 +51,7 @@ VALID: dict[str, list[dict[str, Any]]] = {
     ],
     "GET /v1/models": [{}],
     "GET /v1/models/{name}": [{"path_parameters": MODEL}, {"path_parameters": {"name": "ettm2"}}],
+    "GET /v1/models/{name}/card": [{"path_parameters": MODEL}, {"path_parameters": {"name": f"imdb-s3@{VERSION}"}}],
     "GET /v1/timeseries/models": [{}],
     "POST /v1/timeseries/forecast": [
         {

@@ -24,11 +24,21 @@ def test_every_model_is_described(shown: Visit, server: Server, tmp_path: Path) 
         details = page.locator(".details")
         expect(details.locator("h2").first).to_have_text(f"{model['name']} version {model['version']}")
         expect(details.locator("tbody tr")).to_have_count(len(model["results"]))
+        heads = details.locator("thead th").all_inner_texts()
+        baselines = {one["name"] for result in model["results"] for one in result["baselines"]}
+        assert set(heads) == {"metric", "condition", "examples", "model", *baselines}
+        for place, result in enumerate(model["results"]):
+            cells = details.locator("tbody tr").nth(place).locator("td").all_inner_texts()
+            beside = {head for head, cell in zip(heads[4:], cells[3:], strict=True) if cell}
+            assert beside == {one["name"] for one in result["baselines"]}
         expect(details.locator(".reliability circle")).to_have_count(len(model.get("reliability", ())))
         expect(details).to_contain_text(model["data_terms"])
         expect(details).to_contain_text(model["training"]["revision"])
         expect(details.locator(".badge", has_text="non-commercial")).to_have_count(int(model["non_commercial"]))
         expect(details.locator(".figures")).to_contain_text(re.compile(r"loaded in\s*[\d.]+ s"))
+        details.get_by_text("Model card").click()
+        card = server.get(f"/v1/models/{model['name']}/card").text
+        expect(details.locator("pre")).to_have_text(card, use_inner_text=True)
     curl, python = shown.copied("Copy as curl"), shown.copied("Copy as Python")
     assert run_curl(curl, tmp_path) == run_python(python, tmp_path) == server.get("/v1/models/weather").json()
 

@@ -18,7 +18,7 @@ import artifact.loading
 from artifact.backends import create_backend
 from artifact.backends.base import InferenceBackend, Tensors
 from artifact.errors import BadExport
-from artifact.exports import version_folder
+from artifact.exports import CARD, MAX_CARD_BYTES, read_card, read_manifest, version_folder
 from artifact.files import MAX_JSON_BYTES
 from artifact.loading import load_export
 from artifact.manifest import MAX_EXPORT_BYTES, MAX_FILE_BYTES, Precision
@@ -468,6 +468,21 @@ def test_weights_in_an_unlisted_file_are_rejected(matcher: Path) -> None:
 def test_unlisted_file_is_rejected(classifier: Path, name: str) -> None:
     (classifier / name).touch()
     check_refusal(classifier, "unlisted", repr(name), "is not in manifest.json; remove it")
+
+
+def test_card_may_be_written_edited_and_left_out(classifier: Path) -> None:
+    (classifier / CARD).unlink(missing_ok=True)
+    read_manifest(classifier)
+    assert read_card(classifier) == ""
+    for text in ("# A card", "x" * (MAX_CARD_BYTES + 1)):
+        (classifier / CARD).write_text(text)
+        read_manifest(classifier)
+        assert read_card(classifier) == text[:MAX_CARD_BYTES]
+    (classifier / CARD).write_bytes(b"\xff")
+    assert read_card(classifier) == "\ufffd"
+    (classifier / CARD).unlink()
+    os.mkfifo(classifier / CARD)
+    assert read_card(classifier) == ""
 
 
 def test_folder_inside_an_export_is_rejected(classifier: Path) -> None:

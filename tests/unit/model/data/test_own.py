@@ -513,7 +513,7 @@ def test_held_out_file_is_measured_whole(write: Write, tmp_path: Path, capsys: p
         assert ("1 of the measured texts are also in training or validation\n" in out) == (folder == run)
     for results in found.values():
         for result in results:
-            del result["compared_with"]  # an export has nothing to fit a baseline to
+            del result["compared_with"], result["baselines"]  # an export has nothing to fit a baseline to
     assert found[run] == found[exports / "topics"]
 
 

@@ -39,7 +39,7 @@ Inputs = dict[str, np.ndarray]
 ROUNDING = 1e-6
 """Single-precision rounding: the last bits depend on where arrays are in memory."""
 FORMATS = ["onnx", "torchscript"]
-FILES = ["golden.npz", "manifest.json", "model.onnx", "model.ts"]
+FILES = ["README.md", "golden.npz", "manifest.json", "model.onnx", "model.ts"]
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def random_documents(count: int, seq_len: int) -> Inputs:
     return {"bytes": padded, "lengths": lengths}
 
 
-def test_export_writes_four_files_and_lists_them_in_the_manifest(exported: Path, manifest: ClassifierManifest) -> None:
+def test_export_writes_files_that_its_manifest_lists_and_a_card(exported: Path, manifest: ClassifierManifest) -> None:
     assert sorted(path.name for path in exported.iterdir()) == FILES
     assert {file.format: file.path for file in manifest.files} == {"onnx": "model.onnx", "torchscript": "model.ts"}
     assert manifest.golden.path == "golden.npz"

@@ -19,7 +19,15 @@ from artifact.tasks.classification import ClassifierManifest
 from tests.support.commands import call
 from tests.unit.model.conftest import tracing_once
 
-FILES = ["golden.float16.npz", "golden.npz", "manifest.json", "model.float16.onnx", "model.onnx", "model.ts"]
+FILES = [
+    "README.md",
+    "golden.float16.npz",
+    "golden.npz",
+    "manifest.json",
+    "model.float16.onnx",
+    "model.onnx",
+    "model.ts",
+]
 
 
 @pytest.fixture(scope="module")

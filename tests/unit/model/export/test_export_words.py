@@ -153,7 +153,7 @@ def test_manifest_lists_a_file_for_each_bucket_and_format(exported: Path, manife
     assert manifest.fixed_shapes is not None
     assert manifest.fixed_shapes.path == "model.fixed.onnx"
     assert manifest.fixed_shapes.sha256 == sha256_of(exported / "model.fixed.onnx")
-    expected = ["golden.npz", "manifest.json", "model.fixed.onnx", *names.values()]
+    expected = ["README.md", "golden.npz", "manifest.json", "model.fixed.onnx", *names.values()]
     assert sorted(path.name for path in exported.iterdir()) == sorted(expected)
     assert [spec.shape for spec in manifest.inputs] == [(-1, -1), (-1,)]
     assert [spec.shape for spec in manifest.outputs] == [(-1, 2), (-1, -1, 2), (-1, 2)]

@@ -1,5 +1,6 @@
 """Evaluating a run, and an export as it is served."""
 
+import csv
 import json
 import re
 import shutil
@@ -9,6 +10,7 @@ import pytest
 
 from artifact.tasks.classification import ClassifierManifest
 from tests.support.commands import call
+from tests.support.reports import ReadReport
 
 
 def test_evaluate_reproduces_the_results_in_the_manifest(
@@ -83,3 +85,28 @@ def test_evaluate_of_a_damaged_export_is_an_error(
         stream.write(b"\0")
     assert call("evaluate", folder) == 2
     assert re.fullmatch(r"error: synthetic/1: model\.onnx has sha256 \S+, the manifest .*\n", capsys.readouterr().err)
+
+
+def test_evaluate_writes_a_report_of_a_run_and_of_an_export(
+    run: Path, exported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The report that training has written has the same content."""
+    trained = ReadReport(run / "report.html")
+    assert trained.is_closed
+    for folder, name in ((run, "run.html"), (exported, "export.html")):
+        arguments = () if folder == run else ("--out", tmp_path / "out.json")
+        assert call("evaluate", folder, "--report", tmp_path / name, *arguments, "--device", "cpu") == 0
+        assert f"report: {tmp_path / name}\n" in capsys.readouterr().out
+        read = ReadReport(tmp_path / name)
+        assert read.is_closed
+        for first in ("metric", "class", "bytes"):
+            assert read.table(first) == trained.table(first)
+    assert ReadReport(tmp_path / "run.html").tables == trained.tables
+    assert "Measured in training" in trained.text
+    assert "Measured in training" not in ReadReport(tmp_path / "export.html").text
+    assert (tmp_path / "run-predictions.csv").read_bytes() == (run / "predictions.csv").read_bytes()
+    with (tmp_path / "run-predictions.csv").open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    results = json.loads((run / "evaluation.json").read_text())
+    right = [row["label"] == row["predicted"] for row in rows]
+    assert (len(right), sum(right) / len(right)) == (results[0]["examples"], results[0]["value"])

@@ -35,7 +35,15 @@ SETTINGS = [
 STEPS = 9
 RUN = "synthetic-seed0"
 LEARNERS: dict[str, type[TaskLearner]] = {"synthetic": ByteLearner, "synthetic-series": WindowLearner}
-FILES = ["best.pt", "last.pt", "learning_curve.png", "metrics.jsonl"]
+FILES = [
+    "best.pt",
+    "evaluation.json",
+    "last.pt",
+    "learning_curve.png",
+    "metrics.jsonl",
+    "predictions.csv",
+    "report.html",
+]
 
 
 def train(runs: Path, *arguments: object, recipe: str = "synthetic", settings: list[str] = SETTINGS) -> int:

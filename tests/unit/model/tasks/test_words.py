@@ -4,7 +4,7 @@
 import json
 import math
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from model.nn.words import WordHasher
 from model.runs.load import load_trained
 from model.tasks import document_vectors, task_of, words
 from model.tasks.document_vectors import vector_learner
+from model.tasks.graphs import module_outputs
 from model.tasks.ngrams import KEEP, Choice, count, fit
 from model.tasks.views import VectorRound, fit_weights
 from model.tasks.words import WordTask
@@ -131,9 +132,12 @@ def test_ngram_view_is_the_whole_model_without_rounds(ngrams_alone: Path, traine
     assert sorted(path.name for path in ngrams_alone.iterdir()) == [
         "best.pt",
         "choice.json",
+        "evaluation.json",
         "last.pt",
         "metrics.jsonl",
         "ngram-view.npz",
+        "predictions.csv",
+        "report.html",
         "stages.png",
     ]
 
@@ -662,3 +666,24 @@ def test_answers_do_not_depend_on_case_accents_and_typography(tmp_path: Path) ->
         first, *others = (answer["scores"] for answer in loaded.classify([text.encode() for text in texts]))
         assert max(score["score"] for score in first) > 0.6
         assert all(other == first for other in others)
+
+
+def test_stretches_add_up_to_the_logits_of_documents_in_windows(trained: Path) -> None:
+    best = load_trained(trained, DataFiles())
+    task, graph = best.task, best.finished.graphs[0]
+    assert isinstance(task, WordTask)
+
+    def compute(inputs: Mapping[str, NDArray[Any]]) -> list[NDArray[np.float32]]:
+        return module_outputs(graph.module, [inputs[name] for name in graph.golden], torch.device("cpu"))
+
+    words = best.data.test.texts[0].split()
+    texts = [b" ".join(words * times) for times in (1, 40)]
+    assert len(texts[0]) < 256 < len(texts[1])
+    rest = list[NDArray[np.float64]]()
+    for text, logits in zip(texts, task.document_logits(lambda inputs: compute(inputs)[0], texts), strict=True):
+        stretches = task.stretches(compute, text)
+        assert [stretch.start for stretch in stretches] == sorted(stretch.start for stretch in stretches)
+        assert (stretches[0].start, max(stretch.end for stretch in stretches)) == (0, len(text))
+        rest.append(logits - np.sum([stretch.contributions for stretch in stretches], axis=0))
+    assert len(stretches) > 1
+    np.testing.assert_allclose(rest[0], rest[1], atol=1e-4)

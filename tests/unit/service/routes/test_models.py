@@ -1,4 +1,6 @@
-"""`GET /v1/models`."""
+"""`GET /v1/models`, and the cards of models."""
+
+from dataclasses import replace
 
 from service.settings import Settings
 from tests.support.models import answer, classifier, forecaster, serving
@@ -39,3 +41,15 @@ async def test_every_version_is_listed_and_a_name_alone_means_the_highest() -> N
     assert listed["models"][:2] == [two, one]
     assert listed["defaults"]["text-classification"] == {"model": "mood@1", "reason": "default_classifier"}
     assert problem["detail"] == "model mood is served in versions 2, 1 only"
+
+
+async def test_card_of_a_version_is_returned_as_markdown() -> None:
+    models = [replace(classifier(version=version), card=f"# mood {version} ü\n") for version in (2, 1)]
+    async with serving(*models, forecaster()) as client:
+        for name, version in (("mood", 2), ("mood@1", 1)):
+            response = await client.get(f"/v1/models/{name}/card")
+            assert (response.status_code, response.text) == (200, f"# mood {version} ü\n")
+            assert response.headers["content-type"] == "text/markdown; charset=utf-8"
+        missing = check_problem(await client.get("/v1/models/naive/card"), 404, "not_found")
+        assert missing["detail"] == "naive 1 has no card, which is its README.md"
+        check_problem(await client.get("/v1/models/nosuch/card"), 404, "model_not_found")

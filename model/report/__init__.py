@@ -1,0 +1,1 @@
+"""`report.html` and `predictions.csv`: what a person looks at after training and evaluation."""

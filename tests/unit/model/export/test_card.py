@@ -1,0 +1,50 @@
+"""Cards of exports."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from artifact.exports import CARD, read_manifest, version_folder
+from artifact.tasks.classification import ClassifierManifest
+from model.export.card import MOST_NAMES, card_of
+from tests.support.commands import call
+from tests.support.paths import EXPORTS
+
+NAMES = sorted(path.name for path in EXPORTS.iterdir() if path.is_dir())
+SECTIONS = ["Data", "Results", "Limits", "How to ask it", "Terms of use"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_card_of_a_shipped_export_follows_from_its_manifest(name: str) -> None:
+    folder = version_folder(EXPORTS / name)
+    manifest, card = read_manifest(folder), (folder / CARD).read_text(encoding="utf-8")
+    assert card == card_of(manifest), f"remove {folder / CARD}, and `python -m model card {EXPORTS / name}` writes it"
+    assert re.findall("^## (.*)$", card, re.MULTILINE) == SECTIONS
+    for result in manifest.results:
+        assert f"| {result.metric} | {result.condition} | test | {result.examples:,} | {result.value:.4f} |" in card
+    assert ("**Non-commercial use only.**" in card) == manifest.non_commercial
+
+
+def test_export_has_a_card_and_the_command_writes_a_missing_one(
+    exported: Path, manifest: ClassifierManifest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    card = (exported / CARD).read_text()
+    assert card == card_of(manifest)
+    assert "Classes: minus, plus." in card
+    folder = shutil.copytree(exported, tmp_path / "synthetic" / "1")
+    assert call("card", folder.parent) == 2
+    assert capsys.readouterr().err == f"error: {folder / CARD} exists; remove it to write it from the manifest\n"
+    (folder / CARD).unlink()
+    assert call("card", folder.parent) == 0
+    assert capsys.readouterr().out == f"written to {folder / CARD}\n"
+    assert (folder / CARD).read_text() == card
+
+
+def test_names_of_the_data_are_escaped(manifest: ClassifierManifest) -> None:
+    labels = ("a|b", "<script>", "[x](http://y)", "`*`")
+    card = card_of(manifest.model_copy(update={"labels": labels}))
+    assert r"a\|b, \<script\>, \[x\](http://y), \`\*\`" in card
+    many = card_of(manifest.model_copy(update={"labels": tuple(map(str, range(MOST_NAMES + 5)))}))
+    assert f"{MOST_NAMES - 1} and 5 more." in many
