@@ -31,6 +31,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--label-column", default="label", help="label column of --data (default: %(default)s)")
     parser.add_argument(
+        "--label-separator",
+        default="",
+        metavar="TEXT",
+        help="what separates the labels of a document of --data, of which there may be any number, such as ';' "
+        "(default: one label, or a list of labels)",
+    )
+    parser.add_argument(
         "--group-column",
         default="",
         help="column of --data with groups of documents, such as authors, that are not split (default: no groups)",
@@ -122,7 +129,12 @@ def run(args: argparse.Namespace) -> Path:
         overrides=tuple(args.set),
         files=files,
         texts=TextLayout(
-            tuple(args.text_column or ()), args.label_column, args.group_column, args.encoding, args.max_bytes
+            tuple(args.text_column or ()),
+            args.label_column,
+            args.group_column,
+            args.label_separator,
+            args.encoding,
+            args.max_bytes,
         ),
         series=Layout(
             time_column=args.time_column,
@@ -159,6 +171,7 @@ def _check(args: argparse.Namespace) -> None:
     of_documents = {
         "--unlabelled": (args.unlabelled is not None, ", the labelled documents"),
         "--max-bytes": (args.max_bytes is not None, ""),
+        "--label-separator": (args.label_separator != "", ""),
     }
     for name, (is_given, what) in of_documents.items():
         if is_given and not (is_own and kind is ClassificationRun):

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from artifact.arrays import Doubles
 from artifact.documents import pad_rows
 from artifact.encodings import RAW
 from artifact.manifest import ExportManifest, Result
@@ -34,7 +35,7 @@ from model.nn.classifier import ByteClassifier, WordClassifier
 from model.tasks import tfidf
 from model.tasks.base import BASELINE, FINGERPRINT, UNLABELLED, Finished, Measurement, TrainingTask
 from model.tasks.graphs import Arrays, ExportGraph, GraphFunction, golden_documents, module_functions
-from model.tasks.link import SOFTMAX, Outputs, calibration_error
+from model.tasks.link import SIGMOIDS, SOFTMAX, Outputs, calibration_error, link_of
 from model.tasks.rows import run_on_windows
 from model.training.learner import TaskLearner, TrainingBatch
 from model.training.stages import Stage, gradient_stages
@@ -46,6 +47,8 @@ IMBALANCE = 3
 GROUPED_BATCHES = 32
 """Number of batches whose documents are sorted by length together."""
 NOTHING = LabelledDocuments([], [])
+SEVERAL, THRESHOLDS = "has_several_labels", "thresholds"
+"""Keys of facts: whether a document may have any number of labels, and the score from which each of them applies."""
 RIVALS = {
     "imdb": "fastText-like 0.9073, TF-IDF and logistic regression 0.9049",
     "20newsgroups": "TF-IDF and logistic regression 0.8514",
@@ -109,9 +112,12 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
         return data
 
     def with_facts_of(self, data: DocumentSet) -> Self:
-        sizes = np.bincount(data.train.labels, minlength=len(data.labels))
-        metric = "macro_f1" if sizes.max() > IMBALANCE * sizes.min() else "accuracy"
-        facts: dict[str, Any] = {"labels": data.labels, "metric": metric}
+        facts: dict[str, Any] = {"labels": data.labels}
+        if data.has_several_labels:
+            facts |= {SEVERAL: True, "metric": "micro_f1"}
+        else:
+            sizes = np.bincount(np.array(data.train.labels), minlength=len(data.labels))
+            facts["metric"] = "macro_f1" if sizes.max() > IMBALANCE * sizes.min() else "accuracy"
         if data.fingerprint:
             facts[FINGERPRINT] = data.fingerprint
         if data.unlabelled:
@@ -124,12 +130,15 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
     def with_test(self, data: DocumentSet | None, source: OwnTexts | Path) -> DocumentSet:
         assert isinstance(source, OwnTexts)
         labels: list[str] = self.facts["labels"]
-        test = all_as_test(self.documents, source.data, labels)
+        several = self.facts.get(SEVERAL, False)
+        test = all_as_test(self.documents, source.data, labels, has_several_labels=several)
         return DocumentSet(NOTHING, NOTHING, test, labels) if data is None else replace(data, test=test)
 
     def describe(self, data: DocumentSet) -> tuple[str, ...]:
         found = f"{len(data.train)} training and {len(data.validation)} validation documents"
-        if self.metric != "accuracy":
+        if data.has_several_labels:
+            found += "; micro F1 chooses the model"
+        elif self.metric != "accuracy":
             found += f"; the largest class is over {IMBALANCE} times the smallest: macro F1 chooses the model"
         count = len(data.unlabelled)
         unlabelled = (f"{count:,} unlabelled documents that are not in the labelled data",) if count else ()
@@ -138,11 +147,18 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
     def baseline(self, data: DocumentSet, *settings: str) -> tfidf.Baseline | None:
         if self.config.data.name != "own":
             return None
+
+        def metric(scores: Any, labels: NDArray[np.int64]) -> float:
+            return link_of(labels).report(scores, labels)[self.metric]
+
+        train, validation = ((part.texts, np.array(part.labels)) for part in (data.train, data.validation))
+        if data.has_several_labels:
+            return tfidf.fit_labels(train, validation, metric, settings)
         return tfidf.fit_classifier(
-            (data.train.texts, data.train.labels),
-            (data.validation.texts, data.validation.labels),
+            (train[0], train[1].tolist()),
+            (validation[0], validation[1].tolist()),
             len(data.labels),
-            lambda scores, labels: SOFTMAX.report(scores, labels)[self.metric],
+            metric,
             settings or tuple(tfidf.VECTORIZERS),
         )
 
@@ -165,29 +181,37 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
         return (ExportGraph("model", model, golden, ("logits",), self.config.model.buckets),)
 
     def finish(self, model: nn.Module, final: nn.Module | None, data: DocumentSet) -> Finished:
-        """Divide the logits by the temperature with the lowest validation loss."""
+        """Divide the logits by the temperature with the lowest validation loss; choose thresholds of labels."""
         (function,) = module_functions(self.graphs(model), torch.device("cpu"))
         labels = np.array(data.validation.labels)
-        temperature = SOFTMAX.calibrate(self.document_logits(function, data.validation.texts), labels).temperature
+        logits, link = self.document_logits(function, data.validation.texts), link_of(labels)
+        temperature = link.calibrate(logits, labels).temperature
         for one in (model, final):
             if isinstance(one, WordClassifier | ByteClassifier):
                 one.divide_logits(temperature)
-        return self.finished(model, final, temperature=round(temperature, 4))
+        finished = self.finished(model, final, temperature=round(temperature, 4))
+        if link is SOFTMAX:
+            return finished
+        thresholds = SIGMOIDS.thresholds(link.probabilities(logits / temperature), labels).round(6)
+        keys = {**finished.keys, "thresholds": thresholds.tolist()}
+        return replace(finished, keys=keys, facts={THRESHOLDS: thresholds})
 
     def measure(self, functions: Sequence[GraphFunction], data: DocumentSet) -> Measurement:
-        """Test metrics with all windows (the serving default); accuracy also with the first one, and on long texts."""
+        """Test metrics with all windows (the serving default); the first also with one window, and on long texts."""
         texts, labels = data.test.texts, np.array(data.test.labels)
         rows = self.logits(functions[0], texts)
         windows, head = np.stack([part.mean(0) for part in rows]), np.stack([part[0] for part in rows])
         is_long = np.array([len(text) > self.length for text in texts])
-        reliability = SOFTMAX.reliability(windows, labels)
-        values = [(metric, "windows", value, len(labels)) for metric, value in SOFTMAX.report(windows, labels).items()]
+        reliability = link_of(labels).reliability(windows, labels)
+        found = self._report(windows, labels)
+        first = next(iter(found))
+        values = [(metric, "windows", value, len(labels)) for metric, value in found.items()]
         values.append(("ece", "windows", calibration_error(reliability), len(labels)))
-        values.append(("accuracy", "head", accuracy(head, labels), len(labels)))
+        values.append((first, "head", self._report(head, labels)[first], len(labels)))
         if is_long.any():
             for condition, logits in (("windows", windows), ("head", head)):
-                value = accuracy(logits[is_long], labels[is_long])
-                values.append(("accuracy", f"{condition}, over {self.length:,} bytes", value, int(is_long.sum())))
+                value = self._report(logits[is_long], labels[is_long])[first]
+                values.append((first, f"{condition}, over {self.length:,} bytes", value, int(is_long.sum())))
         compared, notes = self._compared(data, labels, is_long)
         results = tuple(
             Result(
@@ -203,6 +227,14 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
         )
         return Measurement(results, notes, {"reliability": [part.model_dump() for part in reliability]})
 
+    def _report(
+        self, logits: Outputs, labels: NDArray[np.int64], thresholds: Doubles | None = None
+    ) -> dict[str, float]:
+        """Metrics by name, the main one first; of any number of labels with thresholds, by default the model's."""
+        if labels.ndim == 1:
+            return SOFTMAX.report(logits, labels)
+        return SIGMOIDS.report(logits, labels, self.facts[THRESHOLDS] if thresholds is None else thresholds)
+
     def _compared(
         self, data: DocumentSet, labels: NDArray[np.int64], is_long: NDArray[np.bool_]
     ) -> tuple[Mapping[tuple[str, str], str], tuple[str, ...]]:
@@ -213,9 +245,12 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
         baseline = self.baseline(data, self.facts[BASELINE]["setting"])
         assert baseline is not None
         scores = baseline.scores(data.test.texts)
-        values = {(metric, "windows"): value for metric, value in SOFTMAX.report(scores, labels).items()}
+        found = self._report(scores, labels, baseline.thresholds)
+        values = {(metric, "windows"): value for metric, value in found.items()}
         if is_long.any():
-            values["accuracy", f"windows, over {self.length:,} bytes"] = accuracy(scores[is_long], labels[is_long])
+            first = next(iter(found))
+            value = self._report(scores[is_long], labels[is_long], baseline.thresholds)[first]
+            values[first, f"windows, over {self.length:,} bytes"] = value
         seen = {*data.train.texts, *data.validation.texts}
         known = sum(text in seen for text in data.test.texts)
         notes = (f"{known} of the measured texts are also in training or validation",) if known else ()
@@ -228,7 +263,10 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
     def of_export(self, manifest: ExportManifest, folder: Path) -> Self:
         del folder
         assert isinstance(manifest, ClassifierManifest)
-        return self.knowing(labels=list(manifest.labels))
+        labels = list(manifest.labels)
+        if manifest.thresholds is None:
+            return self.knowing(labels=labels)
+        return self.knowing(labels=labels, **{SEVERAL: True, THRESHOLDS: np.array(manifest.thresholds)})
 
     def terms(self) -> tuple[str, bool]:
         return data_terms(self.config.data.name)
@@ -289,7 +327,7 @@ class ByteLearner(TaskLearner):
     def _batches(self, batch_size: int, epoch: int) -> Iterator[TrainingBatch]:
         """Yield shuffled batches of documents of similar length; a last, smaller batch is dropped.
 
-        Shape:  yields documents (B, bucket) uint8, lengths (B,) int32, labels (B,) int64.
+        Shape:  yields documents (B, bucket) uint8, lengths (B,) int32, targets int64 as in `link_of`.
         """
         documents, length, config = self.data.train, self.task.length, self.task.config
         generator = random.Random(f"{config.seed}-{epoch}")
@@ -304,12 +342,13 @@ class ByteLearner(TaskLearner):
 
     def loss(self, model: nn.Module, batch: TrainingBatch) -> Tensor:
         documents, lengths, labels = batch
-        return SOFTMAX.loss(model(documents, lengths), labels)
+        return link_of(labels).loss(model(documents, lengths), labels)
 
     def validate(self, model: nn.Module, device: torch.device) -> float:
         (function,) = module_functions(self.task.graphs(model), device)
         logits = self.task.document_logits(function, self.data.validation.texts)
-        return SOFTMAX.report(logits, np.array(self.data.validation.labels))[self.metric]
+        labels = np.array(self.data.validation.labels)
+        return link_of(labels).report(logits, labels)[self.metric]
 
 
 def grouped_batches(

@@ -17,6 +17,7 @@ from artifact.documents import cut, take
 from model.config.models import NgramViewConfig
 from model.nn.ngrams import NgramClassifier
 from model.nn.words import WordHasher
+from model.tasks.link import memberships, rarest
 from model.tasks.occurrences import NgramVectors, hashed_batches, places, rows_at
 from model.tasks.regression import regressions, regressions_with_vectors
 from model.tasks.views import combined, cross_entropies, fit_weights, is_better
@@ -281,7 +282,7 @@ def fit(
 
     Args:
         counted: the n-grams of the documents.
-        labels: class of each document.
+        labels: class of each document; or of any number of labels, 1 and 0 for each label (documents, classes).
         num_classes: number of classes.
         config: the view.
         choice: the hyperparameters.
@@ -426,8 +427,10 @@ def _frequent(counted: Counted, limit: int) -> Counted:
 def _folds(labels: NDArray[np.int64], groups: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     """Held-out documents of each fold, with the classes spread evenly; stops after HELD_OUT documents.
 
-    Each group is in one fold.
+    Each group is in one fold. A document of several labels has the class of the rarest.
     """
+    if labels.ndim == 2:
+        labels = rarest(labels)
     unit = np.unique(groups, return_inverse=True)[1]
     label_of_unit = np.zeros(unit.max() + 1, dtype=np.int64)
     label_of_unit[unit] = labels  # of a group with several labels, the last one's
@@ -452,9 +455,11 @@ def _fit(
 
     `sets` is `counted.document_sets()`, and `labels` the classes of all documents of `counted`.
     """
-    first, one_hot = choices[0], np.eye(num_classes)[labels[rows]]
-    present = np.flatnonzero(one_hot.any(0))
-    of_class, sizes = np.asarray(sets[rows].T @ one_hot[:, present]), one_hot[:, present].sum(0)
+    first, members, is_several = choices[0], memberships(labels[rows]), labels.ndim == 2
+    members = members[:, members.any(0)]
+    of_class, sizes = np.asarray(sets[rows].T @ members), members.sum(0)
+    present = np.flatnonzero(labels[rows].any(0)) if is_several else np.unique(labels[rows])
+    targets = labels[rows][:, present] if is_several else labels[rows]
     if vectors is not None and first.scaling == KEEP:
         hashes, scales = _most_used(vectors, config, first)
     else:
@@ -463,15 +468,16 @@ def _fit(
     columns, is_there = places(counted.hashes, hashes)
     read = counted.of_documents(rows)
     x, prior = read.features(columns[is_there], scales[is_there], sublinear=config.sublinear, discount=first.discount)
-    if len(present) == 1 or not x.count_nonzero():
-        nothing = np.zeros((len(hashes), len(present)))
-        found = [(nothing, np.log(sizes / sizes.sum()))] * len(choices)
+    if not x.count_nonzero() or (len(present) == 1 and not is_several):
+        nothing, shares = np.zeros((len(hashes), len(present))), sizes[: len(present)] / len(rows)
+        bias = np.log(shares / (1 - shares).clip(1 / len(rows)) if is_several else shares)
+        found = [(nothing, bias)] * len(choices)
     elif vectors is None:
-        found = regressions(x, labels[rows], [choice.strength for choice in choices])
+        found = regressions(x, targets, [choice.strength for choice in choices])
     else:
         place, has_vector = vectors.places(hashes)
         v = rows_at(vectors.vectors, place, has_vector).astype(np.float64)
-        found = _regressions_with_vectors(x, v, has_vector, is_there, labels[rows], choices)
+        found = _regressions_with_vectors(x, v, has_vector, is_there, targets, choices)
     return [Fitted(hashes, scales, *_of_all_classes(*one, present, num_classes), prior) for one in found]
 
 
@@ -493,7 +499,7 @@ def _regressions_with_vectors(
         v: vectors of all n-grams (R, dim), zero for those without.
         has_vector: which n-grams have a vector, (R,).
         is_there: which n-grams the documents have, (R,).
-        labels: classes (documents,).
+        labels: as in `regressions`.
         choices: strengths of the regularisations.
 
     """

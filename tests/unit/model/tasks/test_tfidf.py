@@ -5,8 +5,8 @@ import pytest
 
 from model.tasks import tfidf
 from model.tasks.classification import accuracy
-from model.tasks.link import area_under_roc
-from model.tasks.tfidf import best_threshold, fit_classifier, fit_matcher, note, value_of
+from model.tasks.link import SIGMOIDS, area_under_roc
+from model.tasks.tfidf import best_threshold, fit_classifier, fit_labels, fit_matcher, note, value_of
 
 TEXTS = [f"{word} {word} number" for word in ("tea", "rail") for _ in range(6)]
 LABELS = [0] * 6 + [2] * 6
@@ -82,3 +82,22 @@ def test_value_is_read_back_from_its_note() -> None:
     assert value_of("TF-IDF cosine (x): 0.9210") == 0.921
     assert value_of("nothing") is None
     assert value_of("S3Attention: 69.27") is None
+
+
+def test_labels_have_a_classifier_each_and_thresholds_of_validation() -> None:
+    texts = [b"tea", b"rail", b"tea rail", b"of the"] * 6
+    labels = np.array([[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 0]] * 6)
+
+    def micro_f1(scores: np.ndarray, targets: np.ndarray) -> float:
+        return SIGMOIDS.report(scores, targets)["micro_f1"]
+
+    found = fit_labels((texts, labels), (texts, labels), micro_f1)
+    assert found is not None
+    assert found.value == 1
+    assert found.setting in found.name
+    assert found.thresholds is not None
+    chosen = SIGMOIDS.probabilities(found.scores([b"a tea", b"rail, tea", b""])) >= found.thresholds
+    assert chosen.tolist() == [[True, False, False], [True, True, False], [False, False, False]]
+    again = fit_labels((texts, labels), (texts, labels), micro_f1, (found.setting,))
+    assert again is not None
+    assert again.name == found.name
