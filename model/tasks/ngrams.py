@@ -35,8 +35,9 @@ FOLDS = 5
 """Number of folds of cross-validation."""
 HELD_OUT = 1_000
 """Number of held-out documents after which cross-validation stops: large data needs fewer folds."""
-MAX_LOGITS = 120_000
-"""Maximum number of documents times classes in cross-validation; of more documents, a random sample is used."""
+MAX_LOGITS, MAX_SIGMOIDS = 120_000, 1_000_000
+"""Maximum number of documents times classes in cross-validation, with one label a document and with any number of them;
+of more documents, a random sample is used."""
 FIRST_STRENGTH = 10.0
 STRENGTHS = (1.0, 3.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0)
 """Inverse regularisation C: the one with which features are compared, and the others that are tried afterwards, up to
@@ -324,7 +325,7 @@ def choose(
     must be better by more than a standard error. A single group counts as none.
     """
     kept = np.arange(len(labels))
-    if len(labels) > (limit := MAX_LOGITS // num_classes):
+    if len(labels) > (limit := (MAX_LOGITS if labels.ndim == 1 else MAX_SIGMOIDS) // num_classes):
         kept = np.sort(np.random.default_rng(0).permutation(len(labels))[:limit])
         counted, labels = counted.of_documents(kept), labels[kept]
     counted = _frequent(counted, CANDIDATES * config.num_ngrams)

@@ -24,8 +24,6 @@ DENSE_SPEED = 8
 """How much faster a dense product is than a sparse one with as many numbers, about."""
 BLOCK = 4_096
 """Number of features whose products are computed at once."""
-LABELS = 16
-"""Number of labels whose regressions are fitted at once."""
 FREQUENT = 0.05
 """Share of the documents above which the sparse product of a feature takes longer than the dense one."""
 
@@ -100,7 +98,8 @@ def regressions_with_vectors(
     both = (coordinates, coordinates.T if is_dense else x.T.tocsr())
     targets = labels if labels.ndim == 2 else _one_hot(labels)
     has_sigmoids = labels.ndim == 2 or targets.shape[1] == 1
-    blocks = np.split(targets, range(LABELS, targets.shape[1], LABELS), axis=1) if has_sigmoids else [targets]
+    # one sigmoid after the other: together, they take several times as many steps
+    blocks = np.split(targets, targets.shape[1], axis=1) if has_sigmoids else [targets]
     loss, fitted = _sigmoid_loss if has_sigmoids else _softmax_loss, []
     for strength in strengths:
         parts = [_fit_with_vectors(both, projected, block.astype(np.float64), strength, loss) for block in blocks]
@@ -143,9 +142,12 @@ def _fit_with_vectors(
         gradient[-1] = residual.sum(0)
         return value / documents, gradient.ravel() / documents
 
+    start = np.zeros((dim + count + 1, columns))
+    if columns == 1:  # of a rare label, the bias takes most of the steps from zero
+        start[-1] = np.log((targets.sum() + 0.5) / (documents - targets.sum() + 0.5))
     found = minimize(
         loss,
-        np.zeros((dim + count + 1) * columns),
+        start.ravel(),
         jac=True,
         method="L-BFGS-B",
         options={"maxiter": MAX_ITERATIONS, "gtol": TOLERANCE, "ftol": RELATIVE_TOLERANCE},
