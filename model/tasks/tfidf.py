@@ -31,10 +31,8 @@ VECTORIZERS: dict[str, dict[str, Any]] = {DEFAULTS: {}, "sublinear_tf, min_df=2"
 """Settings of the vectorizers, by their description."""
 STRENGTHS = {DEFAULTS: 1.0, "sublinear_tf, min_df=2": 10.0}
 """Inverse regularisation C of the logistic regression, by the description of the vectorizer."""
-LABEL_SETTINGS = {
-    f"{name}, C={strength:g}": (name, strength) for name in VECTORIZERS for strength in (1.0, 3.0, 10.0, 30.0, 100.0)
-}
-"""Settings for any number of labels: vectorizer and C, by their description."""
+LABEL_SETTINGS = {f"sublinear_tf, min_df=2, C={strength:g}": strength for strength in (1.0, 3.0, 10.0, 30.0, 100.0)}
+"""C of each setting for any number of labels, by its description."""
 VALUE = re.compile(r"TF-IDF .*: (\d\.\d{4})")
 
 Metric = Callable[[Any, NDArray[np.int64]], float]
@@ -118,7 +116,7 @@ def fit_labels(
 ) -> Baseline | None:
     """Fit TF-IDF and a logistic regression for each label, against all documents without it.
 
-    The setting, C and the threshold of each label are the best on validation.
+    C and the threshold of each label are the best on validation.
 
     Args:
         train: texts and labels, 1 and 0 for each (documents, classes), at most MAX_DOCUMENTS and MAX_BYTES of which are
@@ -127,7 +125,7 @@ def fit_labels(
         metric: validation metric of logits (documents, classes) and labels.
         settings: keys of LABEL_SETTINGS; by default all.
 
-    Returns None if no setting finds a word in the training texts.
+    Returns None if no word is twice in the training texts.
 
     """
     from sklearn.linear_model import LogisticRegression
@@ -136,13 +134,11 @@ def fit_labels(
     chosen = sample(list(map(len, train[0])), MAX_DOCUMENTS, MAX_BYTES)
     texts, labels = [_decode(train[0][i]) for i in chosen], train[1][chosen]
     present, best = np.flatnonzero(labels.any(0) & ~labels.all(0)), None
-    vectorizers = {name: _fitted(name, texts) for name in VECTORIZERS}
+    vectorizer = _fitted("sublinear_tf, min_df=2", texts)
+    if vectorizer is None or not len(present):
+        return None
     for setting in settings or tuple(LABEL_SETTINGS):
-        name, strength = LABEL_SETTINGS[setting]
-        vectorizer = vectorizers[name]
-        if vectorizer is None or not len(present):
-            continue
-        regression = LogisticRegression(C=strength, solver="liblinear", random_state=0)
+        regression = LogisticRegression(C=LABEL_SETTINGS[setting], solver="liblinear", random_state=0)
         classifier = OneVsRestClassifier(regression).fit(vectorizer.transform(texts), labels[:, present])
         scores = _label_scores(vectorizer, classifier, present, labels)
         found = scores(validation[0])
