@@ -142,13 +142,15 @@ def pad_rows(rows: Sequence[bytes], length: int) -> tuple[NDArray[np.uint8], NDA
     return batch, np.fromiter(map(len, rows), np.int32, len(rows))
 
 
-def combine(rows: Sequence[NDArray[np.float32]]) -> list[float]:
-    """Scores of a document, summing to 1: the softmax of the mean of its rows' logits.
+def combine(rows: Sequence[NDArray[np.float32]], *, has_one_label: bool = True) -> list[float]:
+    """Scores of a document: the softmax of the mean of its rows' logits, or of any number of labels the sigmoid.
 
     Shape:  each row (classes,).
     """
     mean = rows[0] if len(rows) == 1 else np.stack(rows).mean(axis=0, dtype=np.float64)
     logits: list[float] = mean.tolist()
+    if not has_one_label:
+        return [0.5 * (1 + math.tanh(0.5 * logit)) for logit in logits]
     # numpy takes several times as long for the few labels of a document
     highest = max(logits)
     powers = [math.exp(logit - highest) for logit in logits]

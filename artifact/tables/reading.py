@@ -110,7 +110,7 @@ def _values(cells: dict[Field, Any], fields: Sequence[Field], encoding: str) -> 
     for field in fields:
         cell = cells.get(field)
         if isinstance(cell, Absent):
-            if field.kind != "a label":
+            if field.kind not in ("a label", "labels"):
                 return BadRow(missing(field, cell.columns))
             cell = None
         try:

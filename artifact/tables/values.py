@@ -1,5 +1,6 @@
 """Cells -> texts, labels, lists and series."""
 
+import ast
 import json
 import math
 from decimal import Decimal
@@ -8,7 +9,7 @@ from typing import Any, Literal
 from artifact.encodings import decode
 from artifact.tables.lines import KINDS
 
-Kind = Literal["a string", "a label", "a list of strings", "a series"]
+Kind = Literal["a string", "a label", "labels", "a list of strings", "a series"]
 """What a task reads from a cell."""
 MISSING = frozenset(("", "nan", "-nan", "na", "n/a", "<na>", "#na", "#n/a", "#n/a n/a", "null", "none", "nat", r"\n"))
 r"""Words for a missing value, in lower case: those of pandas, and the `\N` of databases."""
@@ -28,8 +29,8 @@ def is_missing(cell: Any) -> bool:
 def read_value(cell: Any, kind: Kind, encoding: str = "") -> Any:
     """Read a cell; `encoding` is that of bytes, see `artifact.encodings.decode`.
 
-    Returns a CellText; a label as it is written, with the spaces around it, empty for null; a list of bytes; or a
-    series as it is given.
+    Returns a CellText; a label as it is written, with the spaces around it, empty for null; for labels also a tuple of
+    them, if the cell is a list; a list of bytes; or a series as it is given.
 
     Raises: ValueError; the message says what was found instead.
     """
@@ -38,6 +39,9 @@ def read_value(cell: Any, kind: Kind, encoding: str = "") -> Any:
             return None if is_missing(cell) else _bytes(cell, encoding) or None
         case "a label":
             return _label(cell)
+        case "labels":
+            found = _list_in(cell)
+            return _label(cell) if found is None else tuple(_label(part) for part in found)
         case "a list of strings":
             return [_bytes(part, encoding) for part in _parsed(cell, list)]
         case "a series":
@@ -64,9 +68,21 @@ def _label(cell: Any) -> str:
     if isinstance(cell, float | Decimal) and math.isfinite(cell) and cell == int(cell):
         return str(int(cell))
     if not isinstance(cell, str | bytes | int):
-        found = "a fraction" if isinstance(cell, float | Decimal) else _kind(cell)
+        found = "a fraction; regression is not offered" if isinstance(cell, float | Decimal) else _kind(cell)
         raise ValueError(f"must be a string, an integer or a boolean, not {found}")
     return _bytes(cell if isinstance(cell, bytes) else str(cell)).decode(errors="replace")
+
+
+def _list_in(cell: Any) -> list[Any] | None:
+    """The list of a cell, in CSV and TSV from its JSON or as Python writes it; None if it holds none."""
+    if isinstance(cell, str) and cell.lstrip().startswith("["):
+        for parse in (json.loads, ast.literal_eval):
+            try:
+                cell = parse(cell.strip())
+                break
+            except (ValueError, SyntaxError, RecursionError, MemoryError):
+                continue
+    return cell if isinstance(cell, list) else None
 
 
 def _parsed(cell: Any, kind: Any) -> Any:

@@ -1,8 +1,9 @@
 """Text classification: documents -> labels with scores."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -57,11 +58,20 @@ class ClassifierManifest(LabelledManifest, TextManifest):
     """None if the model returns logits only."""
     known: KnownWords | None = None
     """Shares of known words that are normal for the model; None if it does not count words."""
+    thresholds: tuple[Annotated[float, Field(ge=0, le=1)], ...] | None = None
+    """Score from which each label applies, chosen on validation, if a document may have any number of labels; each
+    score is then the sigmoid of a logit. None if a document has one label; the scores are the softmax of the logits."""
 
     @property
     def counts_words(self) -> bool:
         """Whether the third output is the number of known words and of all words of each row."""
         return len(self.outputs) == 3
+
+    @model_validator(mode="after")
+    def _check_thresholds(self) -> Self:
+        if self.thresholds is not None and len(self.thresholds) != len(self.labels):
+            raise ValueError(f"{len(self.labels)} labels do not fit {len(self.thresholds)} thresholds")
+        return self
 
     @model_validator(mode="after")
     def _check_known(self) -> Self:
@@ -92,7 +102,7 @@ class RowScores:
     spans: list[Span]
     """Parts of the document in the row."""
     scores: list[float]
-    """Of each label, summing to 1."""
+    """Of each label, from 0 to 1; their sum is 1 if a document has one label."""
     contributions: Floats
     """(stretches, classes); those of the padding may be included."""
 
@@ -102,7 +112,7 @@ class ClassifiedDocument:
     """Result for one document."""
 
     scores: list[float]
-    """Of each label, summing to 1."""
+    """Of each label, from 0 to 1; their sum is 1 if a document has one label."""
     coverage: TextCoverage
     plan: list[list[Span]]
     """Parts of the document in each row."""
@@ -117,19 +127,30 @@ class ClassifiedDocument:
             RowScores(spans, *self.task.split(output)) for spans, output in zip(self.plan, self.outputs, strict=True)
         ]
 
+    @property
+    def chosen(self) -> list[str] | None:
+        """The labels whose score reaches their threshold, best score first; None if a document has one label."""
+        manifest = self.task.manifest
+        if manifest.thresholds is None:
+            return None
+        found = sorted(zip(self.scores, manifest.thresholds, manifest.labels, strict=True), key=lambda one: -one[0])
+        return [label for score, threshold, label in found if score >= threshold]
+
     def as_json(self, options: ResultOptions) -> dict[str, Any]:
         """The JSON object returned to clients, best score first."""
-        labels = self.task.manifest.labels
-        scores = ranked(self.scores, labels, options.top_k)
+        labels, thresholds = self.task.manifest.labels, self.task.manifest.thresholds
+        scores = ranked(self.scores, labels, options.top_k, thresholds)
         result: dict[str, Any] = {
-            **scores[0],
+            "label": scores[0]["label"],
+            "score": scores[0]["score"],
+            **({} if (chosen := self.chosen) is None else {"labels": chosen}),
             "scores": scores,
             "coverage": self.coverage.as_json(options.on_overflow),
         }
         if options.detail:
             rows = self.rows
             result["windows"] = [
-                {"start": start, "end": end, "scores": ranked(row.scores, labels, options.top_k)}
+                {"start": start, "end": end, "scores": ranked(row.scores, labels, options.top_k, thresholds)}
                 for row in rows
                 for start, end in row.spans
             ]
@@ -166,7 +187,18 @@ class Classification(Task):
     kind: ClassVar[str] = "classifier"
     manifest_type = ClassifierManifest
     operations: ClassVar[tuple[str, ...]] = ("classify",)
-    public = frozenset({"labels", "max_length", "window_overlap", "temperature", "reliability", "stretches", "known"})
+    public = frozenset(
+        {
+            "labels",
+            "thresholds",
+            "max_length",
+            "window_overlap",
+            "temperature",
+            "reliability",
+            "stretches",
+            "known",
+        }
+    )
 
     manifest: ClassifierManifest
 
@@ -207,7 +239,7 @@ class Classification(Task):
         results, first = list[ClassifiedDocument](), 0
         for text, plan in zip(texts, plans, strict=True):
             own = outputs[first : first + len(plan)]
-            scores = combine([output[: self._classes] for output in own])
+            scores = self._scores(own)
             coverage = TextCoverage(len(text), bytes_used(plan), len(plan), self._words(own))
             results.append(ClassifiedDocument(scores, coverage, plan, own, self))
             first += len(plan)
@@ -215,7 +247,12 @@ class Classification(Task):
 
     def split(self, output: Floats) -> tuple[list[float], Floats]:
         """Scores of a row and contributions of its stretches (stretches, classes), from its output."""
-        return combine([output[: self._classes]]), output[self._contributions].reshape(-1, self._classes)
+        return self._scores([output]), output[self._contributions].reshape(-1, self._classes)
+
+    def _scores(self, outputs: Sequence[Floats]) -> list[float]:
+        """Scores of a document, from the outputs of its rows."""
+        logits = [output[: self._classes] for output in outputs]
+        return combine(logits, has_one_label=self.manifest.thresholds is None)
 
     def _words(self, outputs: Sequence[Floats]) -> WordCounts | None:
         """Sum of the counts of rows, from their outputs; None if the model does not count words."""
@@ -225,14 +262,18 @@ class Classification(Task):
 
     @property
     def tensors(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """Text in, scores and best label out."""
-        scores = Tensor("scores", "FP32", (-1, self._classes))
-        return (Tensor("text", "BYTES", (-1,)),), (scores, Tensor("label", "BYTES", (-1,)))
+        """Text in, scores and best label out; of any number of labels also the chosen ones, a list of them as JSON."""
+        names = ["label"] if self.manifest.thresholds is None else ["label", "labels"]
+        scores, *texts = Tensor("scores", "FP32", (-1, self._classes)), *(Tensor(one, "BYTES", (-1,)) for one in names)
+        return (Tensor("text", "BYTES", (-1,)),), (scores, *texts)
 
     @property
     def parameters(self) -> dict[str, str | list[str]]:
-        """The labels, in the order of the scores."""
-        return {"labels": list(self.manifest.labels)}
+        """The labels, in the order of the scores, and their thresholds if a document may have any number of them."""
+        parameters: dict[str, str | list[str]] = {"labels": list(self.manifest.labels)}
+        if self.manifest.thresholds is not None:
+            parameters["thresholds"] = [str(threshold) for threshold in self.manifest.thresholds]
+        return parameters
 
     def infer(
         self, inputs: Mapping[str, Any], on_overflow: OnOverflow, cache: VectorCache | None = None
@@ -243,6 +284,9 @@ class Classification(Task):
         scores = np.array([result.scores for result in answer.value])
         labels = np.array(self.manifest.labels, object)[scores.argmax(axis=1)]
         outputs: dict[str, Array] = {"scores": scores.astype("<f4"), "label": labels}
+        if self.manifest.thresholds is not None:
+            chosen = [json.dumps(result.chosen, ensure_ascii=False) for result in answer.value]
+            outputs["labels"] = np.array(chosen, object)
         read = [result.coverage for result in answer.value]
         return Answer(TensorAnswer(outputs, TextCoverage.sums(read)), read)
 
@@ -257,7 +301,10 @@ class Classification(Task):
             return 0
         lengths = self._label_bytes[: options.top_k]
         window_bytes = len('{"start":,"end":,"scores":[]},') + 2 * NUMBER_BYTES
-        window_bytes += sum(lengths) + (NUMBER_BYTES + len('{"label":,"score":},')) * len(lengths)
+        score_bytes = NUMBER_BYTES + len('{"label":,"score":},')
+        if self.manifest.thresholds is not None:
+            score_bytes += NUMBER_BYTES + len('"threshold":,')
+        window_bytes += sum(lengths) + score_bytes * len(lengths)
         rows, length = 1, min(size, self.manifest.max_length)
         if options.on_overflow == "windows":
             rows = len(cut(size, self.manifest.max_length, self.manifest.window_overlap, "windows"))

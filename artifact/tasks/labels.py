@@ -15,12 +15,12 @@ NUMBER_BYTES = 24
 
 
 class ReliabilityBin(ManifestPart):
-    """Test examples whose top score falls into one bin."""
+    """Test examples whose top score falls into one bin; of any number of labels, each label of an example is one."""
 
     score: float
-    """Mean top score."""
+    """Mean top score; of any number of labels, mean score of all labels."""
     accuracy: float
-    """Share of correct answers."""
+    """Share of correct answers; of any number of labels, share of these that a document has."""
     examples: int
 
 
@@ -53,10 +53,15 @@ class ResultOptions(NamedTuple):
     """Whether to return the contributions of each stretch, and for documents the scores of each window."""
 
 
-def ranked(scores: Sequence[float], labels: Sequence[str], top_k: int | None) -> list[dict[str, Any]]:
-    """Labels with their scores, best first; at most `top_k`."""
-    pairs = sorted(zip(labels, scores, strict=True), key=itemgetter(1), reverse=True)
-    return [{"label": label, "score": score} for label, score in pairs[:top_k]]
+def ranked(
+    scores: Sequence[float], labels: Sequence[str], top_k: int | None, thresholds: Sequence[float] | None = None
+) -> list[dict[str, Any]]:
+    """Labels with their scores, and thresholds if they have any, best score first; at most `top_k`."""
+    columns: dict[str, Sequence[Any]] = {"label": labels, "score": scores}
+    if thresholds is not None:
+        columns["threshold"] = thresholds
+    rows = sorted(zip(*columns.values(), strict=True), key=itemgetter(1), reverse=True)
+    return [dict(zip(columns, row, strict=True)) for row in rows[:top_k]]
 
 
 def label_bytes(labels: Sequence[str]) -> list[int]:

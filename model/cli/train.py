@@ -48,6 +48,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--label-column", default="label", help="label column of --data (default: %(default)s)")
     parser.add_argument(
+        "--label-separator",
+        default="",
+        metavar="TEXT",
+        help="what separates the labels of a document of --data, of which there may be any number, such as ';' "
+        "(default: one label, or a list of labels)",
+    )
+    parser.add_argument(
         "--group-column",
         default="",
         help="column of --data with groups of documents, such as authors, that are not split (default: no groups)",
@@ -155,6 +162,7 @@ def run(args: argparse.Namespace) -> Path:
             tuple(args.text_column or ()),
             args.label_column,
             args.group_column,
+            args.label_separator,
             args.encoding,
             args.max_bytes,
             args.class_weights,
@@ -197,6 +205,7 @@ def _check(args: argparse.Namespace) -> None:
         "--max-bytes": (args.max_bytes is not None, ""),
         "--folds": (args.folds, ""),
         "--class-weights": (args.class_weights is not None, ""),
+        "--label-separator": (args.label_separator != "", ""),
     }
     for name, (is_given, what) in of_documents.items():
         if is_given and not (is_own and kind is ClassificationRun):

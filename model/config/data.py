@@ -52,6 +52,9 @@ class DocumentsConfig(Section):
     text_column: str = "text"
     label_column: str = "label"
     """Column names of `own`."""
+    label_separator: str = ""
+    """What separates the labels of a document of `own`, of which there may be any number; empty for one label, or for
+    lists of labels."""
     split_column: str = ""
     """Column of `own` that assigns rows to train, validation and test; empty to split by a hash of the texts."""
     group_column: str = ""
@@ -116,7 +119,15 @@ class PairsConfig(Section):
 
 def _check_own(section: DocumentsConfig | PairsConfig) -> None:
     """Check that keys of user data are not set for a data set. Raises: ValueError."""
-    for key in ("split_column", "group_column", "validation_file", "test_file", "final_fit", "encoding"):
+    for key in (
+        "label_separator",
+        "split_column",
+        "group_column",
+        "validation_file",
+        "test_file",
+        "final_fit",
+        "encoding",
+    ):
         if getattr(section, key, "") and section.name != "own":
             raise ValueError(f"{key} must not be set for data.name {section.name!r}; only 'own' has it")
 

@@ -1,9 +1,10 @@
 """Documents and their splits. Used by `model.tasks.classification`."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,16 +20,24 @@ PARTS = ("validation", "test")
 VALIDATION_PARTS = 10
 """Number of parts of the documents that are not held out, one of which is for validation."""
 
-_Rows = list[tuple[bytes, int, str]]
-"""Text, index of the label and group of documents."""
+CLASSES = 20
+"""Number of different numbers above which labels may be a numeric target."""
+FEWEST_OF_CLASS = 10
+"""Mean number of rows of each number below which numbers are a numeric target."""
+
+Target = int | tuple[int, ...]
+"""Index of the label of a document; or of any number of labels, 1 and 0 for each label of the data."""
+_Rows = Sequence[tuple[bytes, Target, str]]
+"""Text, target and group of documents."""
 
 
 @dataclass(frozen=True)
 class LabelledDocuments:
-    """Raw bytes of documents, and the index of each document's label."""
+    """Raw bytes of documents, and the target of each."""
 
     texts: list[bytes]
-    labels: list[int]
+    labels: Sequence[Any]
+    """Targets, all of one kind."""
     groups: tuple[str, ...] = ()
     """Group of each document, if the data has groups: the documents of a group are never in two splits or folds."""
     places: tuple[str, ...] = ()
@@ -65,6 +74,11 @@ class DocumentSet:
     """Notes about user data to print, one per line."""
     fingerprint: str = ""
     """Fingerprint of user data."""
+
+    @property
+    def has_several_labels(self) -> bool:
+        """Whether a document may have any number of labels."""
+        return any(isinstance(target, tuple) for target in self.train.labels[:1])
 
     def joined(self) -> "DocumentSet":
         """The same data with the documents of all splits as training documents, without groups."""
@@ -169,7 +183,7 @@ def _public(config: DocumentsConfig, data_dir: Path) -> DocumentSet:
 def _texts_of_groups(config: DocumentsConfig, rows: _Rows) -> set[bytes]:
     """Texts of the groups that are held out for validation: of each label, the same fraction of its groups."""
     group_of = {text: group for text, _, group in reversed(rows)}
-    groups_of_label: dict[int, set[str]] = defaultdict(set)
+    groups_of_label: dict[Target, set[str]] = defaultdict(set)
     for _, label, group in rows:
         groups_of_label[label].add(group)
     chosen = set[str]()
@@ -179,16 +193,18 @@ def _texts_of_groups(config: DocumentsConfig, rows: _Rows) -> set[bytes]:
     return {text for text, group in group_of.items() if group in chosen}
 
 
-def all_as_test(config: DocumentsConfig, file: own.ReadFile, labels: list[str]) -> LabelledDocuments:
+def all_as_test(
+    config: DocumentsConfig, file: own.ReadFile, labels: list[str], *, has_several_labels: bool = False
+) -> LabelledDocuments:
     """Every labelled row of a file as a test document.
 
-    Raises: UserError if there is none, or naming file and line of one whose label is not in `labels`.
+    Raises: UserError if there is none, or naming file and line of one whose only label is not in `labels`.
     """
     rows = [row for row in file.rows if row.label]
     if not rows:
         raise UserError(f"{file.path}: no label in column {config.label_column!r}")
-    _check_known(rows, labels)
-    found = _documents([(row.texts[0], labels.index(row.label), "") for row in rows])
+    targets = _targets(rows, labels, has_several_labels=has_several_labels)
+    found = _documents([(row.texts[0], target, "") for row, target in zip(rows, targets, strict=True)])
     return replace(found, places=tuple(row.place for row in rows))
 
 
@@ -207,8 +223,15 @@ def data_terms(name: str) -> tuple[str, bool]:
 
 def columns_of(config: DocumentsConfig) -> TextColumns:
     """Columns of user data that training reads."""
-    columns = TextColumns((config.text_column,), config.label_column, config.split_column, config.group_column)
-    return replace(columns, encoding=config.encoding)
+    return TextColumns(
+        (config.text_column,),
+        config.label_column,
+        config.split_column,
+        config.group_column,
+        takes_lists=True,
+        separator=config.label_separator,
+        encoding=config.encoding,
+    )
 
 
 def _own(config: DocumentsConfig, source: OwnTexts) -> DocumentSet:
@@ -220,27 +243,76 @@ def _own(config: DocumentsConfig, source: OwnTexts) -> DocumentSet:
     rows, notes = source.split_rows(config.split_column)
     labelled, leaks = own.without_leaks([row for row in rows if row.label])
     pool = [row for row in labelled if row.split in ("", "train")]
-    labels = sorted({row.label for row in pool})
+    labels = sorted({label for row in pool for label in row.labels})
+    has_several_labels = any(row.several is not None for row in labelled)
+    if not has_several_labels:
+        _check_classes(config, source.data.path, labels, len(pool))
     if len(labels) < 2:
         known = f"only the label {labels[0]!r}" if labels else "no label"
         raise UserError(f"{source.data.path}: {known} in column {config.label_column!r}; at least two are needed")
-    _check_known(labelled, labels)
-    split = _split_off(config, pool, [name for name in PARTS if not any(row.split == name for row in labelled)])
-    parts: dict[str, _Rows] = {name: [] for name in own.ORDER}
+    targets = _targets(labelled, labels, has_several_labels=has_several_labels)
+    missing = [name for name in PARTS if not any(row.split == name for row in labelled)]
+    split = _split_off(config, pool, missing, has_several_labels=has_several_labels)
+    parts: dict[str, list[tuple[bytes, Target, str]]] = {name: [] for name in own.ORDER}
     places = list[str]()
-    for row in labelled:
+    for row, target in zip(labelled, targets, strict=True):
         part = row.split if row.split in PARTS else split[row.texts[0]]
-        parts[part].append((row.texts[0], labels.index(row.label), row.group))
+        parts[part].append((row.texts[0], target, row.group))
         if part == "test":
             places.append(row.place)
-    notes = (*class_notes(row.written for row in labelled), *notes, *_notes(rows, pool, leaks))
+    about = _several_notes(labelled, labels) if has_several_labels else class_notes(row.written for row in labelled)
+    notes = (*about, *notes, *_notes(rows, pool, leaks))
     found = _document_set(parts, labels)
     test = replace(found.test, places=tuple(places))
     return replace(found, test=test, notes=notes, fingerprint=source.fingerprint)
 
 
-def _split_off(config: DocumentsConfig, pool: list[Example], missing: list[str]) -> dict[bytes, str]:
+def _check_classes(config: DocumentsConfig, path: Path, labels: list[str], rows: int) -> None:
+    """Check that labels are no numeric target: many numbers that do not number the classes. Raises: UserError."""
+    try:
+        numbers = sorted({float(label) for label in labels})
+    except ValueError:
+        return
+    if len(numbers) <= CLASSES:
+        return
+    span = numbers[-1] - numbers[0] + 1
+    is_whole = all(number.is_integer() for number in numbers)
+    counts_up = is_whole and numbers[0] in (0, 1) and len(numbers) == span
+    is_dense, is_rare = len(numbers) >= span / 2, rows < FEWEST_OF_CLASS * len(numbers)
+    if not counts_up and (not is_whole or is_dense or is_rare):
+        raise UserError(
+            f"{path}: column {config.label_column!r} holds {len(numbers)} different numbers from {numbers[0]:g} to "
+            f"{numbers[-1]:g}, and regression is not offered; if they are classes, write them as words, such as "
+            f"class-{labels[0]}"
+        )
+
+
+def _targets(rows: Sequence[Example], labels: list[str], *, has_several_labels: bool) -> list[Target]:
+    """Target of each row. Labels that are not in `labels` do not count if a document may have any number of them.
+
+    Raises: UserError naming the place of a row whose only label is not in `labels`.
+    """
+    place = {label: number for number, label in enumerate(labels)}
+    if not has_several_labels:
+        for row in rows:
+            if row.several is not None:
+                raise UserError(f"{row.place}: the model gives one label a document, not a list of them")
+            if row.label not in place:
+                raise UserError(f"{row.place}: the label {row.label!r} is not in training; known: {', '.join(labels)}")
+        return [place[row.label] for row in rows]
+    targets = dict[tuple[str, ...], Target]()  # documents with the same labels share one
+    for row in rows:
+        if row.labels not in targets:
+            targets[row.labels] = tuple(int(label in row.labels) for label in labels)
+    return [targets[row.labels] for row in rows]
+
+
+def _split_off(
+    config: DocumentsConfig, pool: list[Example], missing: list[str], *, has_several_labels: bool
+) -> dict[bytes, str]:
     """Split of every text of the training rows: `train`, or one of the missing splits; none is empty.
+
+    If a document may have any number of labels, its rarest one decides, and too rare ones are in `train`.
 
     Raises: UserError naming the place of a label with too few texts or groups.
     """
@@ -250,9 +322,18 @@ def _split_off(config: DocumentsConfig, pool: list[Example], missing: list[str])
     if not missing:
         return dict.fromkeys(first, "train")
     unit_of = {text: row.group.encode() or text for text, row in first.items()}
-    labels = _most_frequent({text: row.label for text, row in first.items()}, unit_of)
+    sizes = Counter(label for row in first.values() for label in row.labels)
+    decisive = {text: min(row.labels, key=sizes.__getitem__, default="") for text, row in first.items()}
+    labels = _most_frequent(decisive, unit_of)
     counts = Counter(labels.values())
-    for label in sorted({row.label for row in pool}):
+    if has_several_labels:
+        if not (kept := {unit: label for unit, label in labels.items() if counts[label] > len(missing)}):
+            what = "groups" if config.group_column else "texts"
+            raise UserError(
+                f"{pool[0].place}: no label has {1 + len(missing)} different {what}; at least one needs them"
+            )
+        labels = kept
+    for label in () if has_several_labels else sorted({row.label for row in pool}):
         if counts[label] <= len(missing):
             place = next(row.place for row in pool if row.label == label)
             what = "groups in which it is the most frequent" if config.group_column else "different texts"
@@ -262,7 +343,7 @@ def _split_off(config: DocumentsConfig, pool: list[Example], missing: list[str])
     fractions = {"test": config.test_fraction, "validation": config.validation_fraction}
     held_out = {name: fraction for name, fraction in fractions.items() if name in missing}
     split = assign(labels, held_out, config.split_seed)
-    return {text: split[unit] for text, unit in unit_of.items()}
+    return {text: split.get(unit, "train") for text, unit in unit_of.items()}
 
 
 def _most_frequent(labels: Mapping[bytes, str], unit_of: Mapping[bytes, bytes]) -> dict[bytes, str]:
@@ -271,6 +352,18 @@ def _most_frequent(labels: Mapping[bytes, str], unit_of: Mapping[bytes, bytes]) 
     for text, label in labels.items():
         counts[unit_of[text]][label] += 1
     return {unit: max(sorted(found), key=found.__getitem__) for unit, found in counts.items()}
+
+
+def _several_notes(rows: Sequence[Example], labels: list[str]) -> tuple[str, ...]:
+    """Describe the labels of documents that may have any number of them."""
+    count, none = sum(len(row.labels) for row in rows), sum(not row.labels for row in rows)
+    mean = f"any number of labels a document: {count / len(rows):.2f} in the mean, {none:,} documents have none"
+    known = {*labels}
+    unknown = Counter(label for row in rows for label in row.labels if label not in known)
+    notes = (mean, *class_notes(label for row in rows for label in row.labels))
+    if unknown:
+        notes += (f"{unknown.total()} labels that no training document has are left out: {', '.join(sorted(unknown))}",)
+    return notes
 
 
 def _notes(rows: list[Example], pool: list[Example], leaks: int) -> tuple[str, ...]:
@@ -287,13 +380,6 @@ def _notes(rows: list[Example], pool: list[Example], leaks: int) -> tuple[str, .
     if conflicts:
         notes.append(f"{len(conflicts)} of them with another label, the first at {conflicts[0]}")
     return tuple(notes)
-
-
-def _check_known(rows: list[Example], labels: list[str]) -> None:
-    """Check that no row has a label outside `labels`. Raises: UserError naming its place."""
-    for row in rows:
-        if row.label not in labels:
-            raise UserError(f"{row.place}: the label {row.label!r} is not in training; known: {', '.join(labels)}")
 
 
 def _position(config: DocumentsConfig, text: bytes) -> float:

@@ -1,6 +1,7 @@
 """User data: tables, JSON Lines, Parquet, or a folder with one subfolder of text files per class."""
 
 import hashlib
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -34,13 +35,20 @@ class Example(NamedTuple):
     """File and line (for Parquet: number of the row), or the file of a document in a folder."""
     texts: tuple[bytes, ...]
     label: str
-    """Without the spaces around it; empty if missing."""
+    """Without the spaces around it; empty if missing. Of any number of labels, their list as JSON."""
     written: str = ""
     """The label as it is written, also a word for a missing value."""
     split: str = ""
     """Value of the split column; empty if missing."""
     group: str = ""
     """Value of the group column; empty if missing."""
+    several: tuple[str, ...] | None = None
+    """Distinct labels of a row with a list of them, ascending; None for one label."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """All labels of a row that is not missing its label."""
+        return (self.label,) if self.several is None else self.several
 
 
 @dataclass(frozen=True)
@@ -53,6 +61,10 @@ class TextColumns:
     """Column that assigns rows to splits. An empty name stands for no column."""
     group: str = ""
     """Column with the group of each row."""
+    takes_lists: bool = False
+    """Whether a label may be a list of any number of labels."""
+    separator: str = ""
+    """What separates the labels of a row, if they are not in a list."""
     needs_groups: bool = True
     """Whether a file without the column of the groups is an error."""
     encoding: str = ""
@@ -62,7 +74,7 @@ class TextColumns:
     def fields(self) -> tuple[Field, ...]:
         """What is read of each row: the texts, then label, split and group, where there are columns of them."""
         labels = (
-            Field(self.label, "a label", "--label-column"),
+            Field(self.label, "labels" if self.takes_lists else "a label", "--label-column"),
             Field(self.split, "a label", "--set data.split_column", is_required=False),
             Field(self.group, "a label", "--group-column", is_required=self.needs_groups),
         )
@@ -170,8 +182,8 @@ def read(path: Path, columns: TextColumns) -> ReadFile:
     if not found:
         raise UserError(f"{path} has no rows")
     for row in found:
-        if not is_text(row.label):
-            raise UserError(f"{row.place}: the label {row.label!r} contains a control character")
+        if bad := [label for label in row.labels if not is_text(label)]:
+            raise UserError(f"{row.place}: the label {bad[0]!r} contains a control character")
     empty = [row.place for row in found if not row.texts]
     if len(empty) == len(found):
         raise UserError(f"{path} has no texts, the first is missing at {empty[0]}")
@@ -267,9 +279,23 @@ def _table(path: Path, columns: TextColumns) -> Iterator[Example]:
 def _row(place: str, values: dict[str, Any], columns: TextColumns) -> Example:
     """A row of the values of its columns."""
     written = values.get(columns.label, "")
+    several = _several(written, columns.separator)
     label, split, group = (
         "" if is_missing(value) else value.strip()
-        for value in (written, values.get(columns.split, ""), values.get(columns.group, ""))
+        for value in (
+            written if several is None else json.dumps(several, ensure_ascii=False),
+            values.get(columns.split, ""),
+            values.get(columns.group, ""),
+        )
     )
     texts = tuple(values[name] for name in columns.texts)
-    return Example(place, () if None in texts else texts, label, written, split, group)
+    return Example(place, () if None in texts else texts, label, str(written), split, group, several)
+
+
+def _several(written: str | tuple[str, ...], separator: str) -> tuple[str, ...] | None:
+    """Distinct labels of a row with any number of them, ascending; None for one label."""
+    if isinstance(written, str):
+        if not separator:
+            return None
+        written = () if is_missing(written) else tuple(written.split(separator))
+    return tuple(sorted({label.strip() for label in written if not is_missing(label)}))

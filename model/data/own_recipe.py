@@ -49,6 +49,8 @@ class TextLayout:
     label_column: str = "label"
     group_column: str = ""
     """Column with the group of each document; empty if there are no groups."""
+    label_separator: str = ""
+    """What separates the labels of a document; empty for one label, or for lists of labels."""
     encoding: str = ""
     """Encoding of texts without a byte order mark."""
     max_bytes: int | None = None
@@ -76,7 +78,7 @@ def read_texts(
         "split_column": "" if files.validation or files.test else SPLIT_COLUMN,
         "validation_file": files.validation is not None,
         "test_file": files.test is not None,
-        **({} if is_pairs else {"group_column": layout.group_column}),
+        **({} if is_pairs else {"group_column": layout.group_column, "label_separator": layout.label_separator}),
     }
     chosen = {key.removeprefix("data."): value for key, value in given.items() if key.startswith("data.")}
     section = {"name": "own", **values, **chosen}

@@ -44,6 +44,8 @@ def cross_validate(
 
     Raises: UserError.
     """
+    if data.has_several_labels:
+        raise UserError(f"--folds {count}: cross-validation of documents of any number of labels is not offered")
     config = task.config.model_copy(update={"data": task.config.data.model_copy(update={"final_fit": False})})
     task, found = replace(task, config=config), list[Fold]()
     for number, fold in enumerate(data.folds(count), 1):

@@ -98,6 +98,7 @@ def load_trained(folder: Path, files: DataFiles, *, may_be_new: bool = False) ->
         source = task.read(stored).with_held_out(test)
     data = task.load(source)
     finished = _finished(task, folder, best.state, data)
+    task = task.knowing(**finished.facts)
     if test is not None:
         data = task.with_test(data, test)
     file = None if test is None else given

@@ -49,6 +49,8 @@ class Finished:
     """Graphs to export."""
     keys: Mapping[str, Any] = field(default_factory=dict)
     """Keys of the manifest that the calibration gives."""
+    facts: Facts = field(default_factory=dict)
+    """Facts that the calibration gives, which measuring needs."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from artifact.arrays import Doubles
 from artifact.documents import pad_rows
 from artifact.encodings import RAW
 from artifact.manifest import ExportManifest, Result
@@ -35,7 +36,7 @@ from model.tasks import tfidf
 from model.tasks.base import BASELINE, FINGERPRINT, UNLABELLED, Finished, Measurement, TrainingTask
 from model.tasks.comparison import difference
 from model.tasks.graphs import Arrays, ExportGraph, GraphFunction, golden_documents, module_functions
-from model.tasks.link import SOFTMAX, Outputs, calibration_error
+from model.tasks.link import SIGMOIDS, SOFTMAX, Outputs, calibration_error, link_of
 from model.tasks.predictions import LabelPredictions, Rival
 from model.tasks.rows import run_on_windows
 from model.training.checkpoint import Progress
@@ -51,6 +52,8 @@ SHOWN_CLASSES = 10
 GROUPED_BATCHES = 32
 """Number of batches whose documents are sorted by length together."""
 NOTHING = LabelledDocuments([], [])
+SEVERAL, THRESHOLDS = "has_several_labels", "thresholds"
+"""Keys of facts: whether a document may have any number of labels, and the score from which each of them applies."""
 RIVALS = {
     "imdb": "fastText-like 0.9073, TF-IDF and logistic regression 0.9049",
     "20newsgroups": "TF-IDF and logistic regression 0.8514",
@@ -119,9 +122,16 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
         return data
 
     def with_facts_of(self, data: DocumentSet) -> Self:
-        sizes = np.bincount(data.train.labels, minlength=len(data.labels))
-        metric = "macro_f1" if sizes.max() > IMBALANCE * sizes.min() else "accuracy"
-        facts: dict[str, Any] = {"labels": data.labels, "metric": metric}
+        facts: dict[str, Any] = {"labels": data.labels}
+        if data.has_several_labels:
+            if self.is_balanced:
+                raise UserError(
+                    "model.ngram_view.class_weights is balanced, but documents may have any number of labels"
+                )
+            facts |= {SEVERAL: True, "metric": "micro_f1"}
+        else:
+            sizes = np.bincount(np.array(data.train.labels), minlength=len(data.labels))
+            facts["metric"] = "macro_f1" if sizes.max() > IMBALANCE * sizes.min() else "accuracy"
         if data.fingerprint:
             facts[FINGERPRINT] = data.fingerprint
         if data.unlabelled:
@@ -134,12 +144,15 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
     def with_test(self, data: DocumentSet | None, source: OwnTexts | Path) -> DocumentSet:
         assert isinstance(source, OwnTexts)
         labels: list[str] = self.facts["labels"]
-        test = all_as_test(self.documents, source.data, labels)
+        several = self.facts.get(SEVERAL, False)
+        test = all_as_test(self.documents, source.data, labels, has_several_labels=several)
         return DocumentSet(NOTHING, NOTHING, test, labels) if data is None else replace(data, test=test)
 
     def describe(self, data: DocumentSet) -> tuple[str, ...]:
         found = f"{len(data.train)} training and {len(data.validation)} validation documents"
-        if self.metric != "accuracy":
+        if data.has_several_labels:
+            found += "; micro F1 chooses the model"
+        elif self.metric != "accuracy":
             found += f"; the largest class is over {IMBALANCE} times the smallest: macro F1 chooses the model"
         count = len(data.unlabelled)
         unlabelled = (f"{count:,} unlabelled documents that are not in the labelled data",) if count else ()
@@ -148,9 +161,12 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
     def baseline(self, data: DocumentSet, *settings: str) -> tfidf.Baseline | None:
         if self.config.data.name != "own":
             return None
+        train, validation = ((part.texts, np.array(part.labels)) for part in (data.train, data.validation))
+        if data.has_several_labels:
+            return tfidf.fit_labels(train, validation, self.value, settings)
         return tfidf.fit_classifier(
-            (data.train.texts, data.train.labels),
-            (data.validation.texts, data.validation.labels),
+            (train[0], train[1].tolist()),
+            (validation[0], validation[1].tolist()),
             len(data.labels),
             self.value,
             settings or tuple(tfidf.TUNED),
@@ -160,7 +176,7 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
 
     def value(self, outputs: Outputs, labels: NDArray[np.int64]) -> float:
         """Validation metric of outputs (documents, classes)."""
-        return SOFTMAX.report(outputs, labels)[self.metric]
+        return link_of(labels).report(outputs, labels)[self.metric]
 
     def conclude(
         self, finished: Finished, data: DocumentSet, baseline: tfidf.Baseline | None, progress: Progress
@@ -169,7 +185,9 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
         validation, labels = data.validation, np.array(data.validation.labels)
         logits = self.document_logits(function, validation.texts)
         lines = [*self.trained(progress), *(f"validation: {line}" for line in self.by_class(logits, labels))]
-        if baseline is not None:
+        if baseline is not None and data.has_several_labels:
+            lines.append(f"validation {self.metric} {progress.best:.4f}, {baseline.name} {baseline.value:.4f}")
+        elif baseline is not None:
             found = difference(self.value, logits, baseline.scores(validation.texts), labels, validation.groups)
             compared = f"validation {self.metric} {progress.best:.4f}"
             lines.append(
@@ -185,7 +203,12 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
         return ()
 
     def by_class(self, logits: Outputs, labels: NDArray[np.int64]) -> tuple[str, ...]:
-        """Lines about classes: recall of each if their sizes differ much, and those that are never the answer."""
+        """Lines about classes: recall of each if their sizes differ much, and those that are never the answer.
+
+        None if a document may have any number of labels.
+        """
+        if labels.ndim == 2:
+            return ()
         answers, names = logits.argmax(1), self.facts["labels"]
         sizes = np.bincount(labels, minlength=len(names))
         present = np.flatnonzero(sizes)
@@ -231,29 +254,37 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
         return (ExportGraph("model", model, golden, ("logits",), self.config.model.buckets),)
 
     def finish(self, model: nn.Module, final: nn.Module | None, data: DocumentSet) -> Finished:
-        """Divide the logits by the temperature with the lowest validation loss."""
+        """Divide the logits by the temperature with the lowest validation loss; choose thresholds of labels."""
         (function,) = module_functions(self.graphs(model), torch.device("cpu"))
         labels = np.array(data.validation.labels)
-        temperature = SOFTMAX.calibrate(self.document_logits(function, data.validation.texts), labels).temperature
+        logits, link = self.document_logits(function, data.validation.texts), link_of(labels)
+        temperature = link.calibrate(logits, labels).temperature
         for one in (model, final):
             if isinstance(one, WordClassifier | ByteClassifier):
                 one.divide_logits(temperature)
-        return self.finished(model, final, temperature=round(temperature, 4))
+        finished = self.finished(model, final, temperature=round(temperature, 4))
+        if link is SOFTMAX:
+            return finished
+        thresholds = SIGMOIDS.thresholds(link.probabilities(logits / temperature), labels).round(6)
+        keys = {**finished.keys, "thresholds": thresholds.tolist()}
+        return replace(finished, keys=keys, facts={THRESHOLDS: thresholds})
 
     def measure(self, functions: Sequence[GraphFunction], data: DocumentSet) -> Measurement:
-        """Test metrics with all windows (the serving default); accuracy also with the first one, and on long texts."""
+        """Test metrics with all windows (the serving default); the first also with one window, and on long texts."""
         texts, labels = data.test.texts, np.array(data.test.labels)
         rows = self.logits(functions[0], texts)
         windows, head = np.stack([part.mean(0) for part in rows]), np.stack([part[0] for part in rows])
         is_long = np.array([len(text) > self.length for text in texts])
-        reliability = SOFTMAX.reliability(windows, labels)
-        values = [(metric, "windows", value, len(labels)) for metric, value in SOFTMAX.report(windows, labels).items()]
+        reliability = link_of(labels).reliability(windows, labels)
+        found = self._report(windows, labels)
+        first = next(iter(found))
+        values = [(metric, "windows", value, len(labels)) for metric, value in found.items()]
         values.append(("ece", "windows", calibration_error(reliability), len(labels)))
-        values.append(("accuracy", "head", accuracy(head, labels), len(labels)))
+        values.append((first, "head", self._report(head, labels)[first], len(labels)))
         if is_long.any():
             for condition, logits in (("windows", windows), ("head", head)):
-                value = accuracy(logits[is_long], labels[is_long])
-                values.append(("accuracy", f"{condition}, over {self.length:,} bytes", value, int(is_long.sum())))
+                value = self._report(logits[is_long], labels[is_long])[first]
+                values.append((first, f"{condition}, over {self.length:,} bytes", value, int(is_long.sum())))
         compared, notes, rival = self._compared(data, windows, labels, is_long)
         notes = (*notes, *self.by_class(windows, labels))
         results = tuple(
@@ -268,18 +299,33 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
             )
             for metric, condition, value, examples in values
         )
-        predictions = LabelPredictions(
+        keys = {"reliability": [part.model_dump() for part in reliability]}
+        return Measurement(results, notes, keys, predictions=self._predictions(data, windows, rival))
+
+    @staticmethod
+    def _predictions(data: DocumentSet, windows: Outputs, rival: Rival | None) -> LabelPredictions | None:
+        """What the report shows of the test documents; nothing of documents of any number of labels."""
+        labels = np.array(data.test.labels)
+        if labels.ndim == 2:
+            return None
+        return LabelPredictions(
             data.labels,
             labels,
             SOFTMAX.probabilities(windows),
-            texts,
+            data.test.texts,
             "bytes",
             data.test.places,
             np.bincount(data.train.labels, minlength=len(data.labels)).tolist() if data.train.labels else (),
             rival,
         )
-        keys = {"reliability": [part.model_dump() for part in reliability]}
-        return Measurement(results, notes, keys, predictions=predictions)
+
+    def _report(
+        self, logits: Outputs, labels: NDArray[np.int64], thresholds: Doubles | None = None
+    ) -> dict[str, float]:
+        """Metrics by name, the main one first; of any number of labels with thresholds, by default the model's."""
+        if labels.ndim == 1:
+            return SOFTMAX.report(logits, labels)
+        return SIGMOIDS.report(logits, labels, self.facts[THRESHOLDS] if thresholds is None else thresholds)
 
     def _compared(
         self, data: DocumentSet, windows: Outputs, labels: NDArray[np.int64], is_long: NDArray[np.bool_]
@@ -291,15 +337,20 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
         baseline = self.baseline(data, self.facts[BASELINE]["setting"])
         assert baseline is not None
         scores = baseline.scores(data.test.texts)
-        values = {(metric, "windows"): value for metric, value in SOFTMAX.report(scores, labels).items()}
+        found = self._report(scores, labels, baseline.thresholds)
+        values = {(metric, "windows"): value for metric, value in found.items()}
         if is_long.any():
-            values["accuracy", f"windows, over {self.length:,} bytes"] = accuracy(scores[is_long], labels[is_long])
+            first = next(iter(found))
+            value = self._report(scores[is_long], labels[is_long], baseline.thresholds)[first]
+            values[first, f"windows, over {self.length:,} bytes"] = value
         seen = {*data.train.texts, *data.validation.texts}
         known = sum(text in seen for text in data.test.texts)
         notes = (f"{known} of the measured texts are also in training or validation",) if known else ()
-        found = difference(self.value, windows, scores, labels, data.test.groups)
-        notes = (*notes, f"{self.metric} (windows) less that of the baseline: {found}")
         compared = {key: tfidf.note(baseline.name, value) for key, value in values.items()}
+        if labels.ndim == 2:
+            return compared, notes, None
+        gain = difference(self.value, windows, scores, labels, data.test.groups)
+        notes = (*notes, f"{self.metric} (windows) less that of the baseline: {gain}")
         return compared, notes, Rival(baseline.name, scores)
 
     def manifest(self, golden: Arrays) -> dict[str, Any]:
@@ -309,7 +360,10 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
     def of_export(self, manifest: ExportManifest, folder: Path) -> Self:
         del folder
         assert isinstance(manifest, ClassifierManifest)
-        return self.knowing(labels=list(manifest.labels))
+        labels = list(manifest.labels)
+        if manifest.thresholds is None:
+            return self.knowing(labels=labels)
+        return self.knowing(labels=labels, **{SEVERAL: True, THRESHOLDS: np.array(manifest.thresholds)})
 
     def terms(self) -> tuple[str, bool]:
         return data_terms(self.config.data.name)
@@ -370,7 +424,7 @@ class ByteLearner(TaskLearner):
     def _batches(self, batch_size: int, epoch: int) -> Iterator[TrainingBatch]:
         """Yield shuffled batches of documents of similar length; a last, smaller batch is dropped.
 
-        Shape:  yields documents (B, bucket) uint8, lengths (B,) int32, labels (B,) int64.
+        Shape:  yields documents (B, bucket) uint8, lengths (B,) int32, targets int64 as in `link_of`.
         """
         documents, length, config = self.data.train, self.task.length, self.task.config
         generator = random.Random(f"{config.seed}-{epoch}")
@@ -385,12 +439,13 @@ class ByteLearner(TaskLearner):
 
     def loss(self, model: nn.Module, batch: TrainingBatch) -> Tensor:
         documents, lengths, labels = batch
-        return SOFTMAX.loss(model(documents, lengths), labels)
+        return link_of(labels).loss(model(documents, lengths), labels)
 
     def validate(self, model: nn.Module, device: torch.device) -> float:
         (function,) = module_functions(self.task.graphs(model), device)
         logits = self.task.document_logits(function, self.data.validation.texts)
-        return SOFTMAX.report(logits, np.array(self.data.validation.labels))[self.metric]
+        labels = np.array(self.data.validation.labels)
+        return link_of(labels).report(logits, labels)[self.metric]
 
 
 def grouped_batches(

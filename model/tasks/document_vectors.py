@@ -29,6 +29,7 @@ from artifact.arrays import Doubles, Floats
 from artifact.documents import cut, take
 from model.config.models import NgramVectorsConfig
 from model.nn.words import WordHasher
+from model.tasks.link import memberships
 from model.tasks.occurrences import Ngrams, NgramVectors, Occurrences, frequent_ngrams, hash_ngrams, known_ids
 from model.training.checkpoint import reading_result, write_arrays
 
@@ -139,7 +140,7 @@ class VectorLearner:
     document: NDArray[np.int64]
     """Index of the labelled document of each window."""
     labels: NDArray[np.int64]
-    """Class of each labelled document."""
+    """Targets of the labelled documents, as in `link_of`."""
     unlabelled: Occurrences
     """N-grams of the windows of the unlabelled documents."""
     ngrams: Ngrams
@@ -193,9 +194,9 @@ def _windows_of_classes(windows: Occurrences, labels: NDArray[np.int64], count: 
     sets = csr_matrix((data, windows.values.copy(), windows.starts.copy()), shape=(len(windows), count))
     sets.sum_duplicates()
     sets.data[:] = 1
-    one_hot = np.eye(int(labels.max(initial=-1)) + 1)[labels]
-    one_hot = one_hot[:, one_hot.any(0)]
-    return np.asarray(sets.T @ one_hot), one_hot.sum(0)
+    members = memberships(labels)
+    members = members[:, members.any(0)]
+    return np.asarray(sets.T @ members), members.sum(0)
 
 
 def _unit_vectors(generator: np.random.Generator, count: int, dim: int) -> Floats:

@@ -1,6 +1,7 @@
 """Links between a model's outputs and its answers: loss, probabilities, calibration and report.
 
-A task has one link: `SOFTMAX` for one label of several, `SIGMOID` for a yes or no, `IDENTITY` for numbers.
+A task has one link: `SOFTMAX` for one label of several, `SIGMOIDS` for any number of labels, `SIGMOID` for a yes or no,
+`IDENTITY` for numbers.
 """
 
 import math
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from artifact import documents
+from artifact.arrays import Doubles
 from artifact.tasks.labels import ReliabilityBin
 
 Outputs = NDArray[np.float32] | NDArray[np.float64]
@@ -48,22 +50,22 @@ class Link(ABC):
         """Metrics of outputs, by name."""
 
 
-class Softmax(Link):
-    """One of several labels: logits (rows, classes). Targets are labels, or in the loss probabilities of classes."""
+class ClassLink(Link):
+    """Labels of a classifier: logits (rows, classes)."""
 
     BINS = 15
     """Number of bins of the reliability diagram."""
 
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Cross-entropy."""
-        return nn.functional.cross_entropy(outputs.float(), targets)
+    @abstractmethod
+    def cross_entropies(self, outputs: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
+        """Loss of each row in nats, (rows,), with targets that are mixed with uniform ones by `smoothing`."""
 
-    def probabilities(self, outputs: Outputs) -> Outputs:
-        """Of each class."""
-        return documents.softmax(outputs.astype(np.float64))
+    @abstractmethod
+    def reliability(self, outputs: Outputs, targets: Targets) -> tuple[ReliabilityBin, ...]:
+        """Answers grouped by score into BINS equal bins; empty bins are dropped."""
 
     def calibrate(self, outputs: Outputs, targets: Targets) -> Scaling:
-        """Temperature T that minimises the cross-entropy of softmax(logits / T), from 1/20 to 20.
+        """Temperature T that minimises the cross-entropy of the logits divided by T, from 1/20 to 20.
 
         The labels of n documents are smoothed by 1 / (n + 1), the weight of one more document with uniform
         probabilities. Without this, T would be 1/20 whenever all answers are correct.
@@ -75,11 +77,37 @@ class Softmax(Link):
         smoothing = 1 / (len(targets) + 1)
         for _ in range(60):  # the loss is convex in 1 / T, so bisection on its slope finds the minimum
             middle = torch.tensor((low + high) / 2, dtype=torch.float64, requires_grad=True)
-            (slope,) = torch.autograd.grad(
-                nn.functional.cross_entropy(inputs / middle.exp(), target, label_smoothing=smoothing), middle
-            )
+            loss = self.cross_entropies(inputs / middle.exp(), target, smoothing).mean()
+            (slope,) = torch.autograd.grad(loss, middle)
             low, high = (middle.item(), high) if slope < 0 else (low, middle.item())
         return Scaling(temperature=math.exp((low + high) / 2))
+
+    def _bins(self, scores: Outputs, right: NDArray[np.bool_]) -> tuple[ReliabilityBin, ...]:
+        """Bins of scores (n,) and of whether the answer is right (n,)."""
+        place = np.minimum((scores * self.BINS).astype(int), self.BINS - 1)
+        return tuple(
+            ReliabilityBin(
+                score=scores[place == i].mean(), accuracy=right[place == i].mean(), examples=(place == i).sum()
+            )
+            for i in range(self.BINS)
+            if (place == i).any()
+        )
+
+
+class Softmax(ClassLink):
+    """One of several labels. Targets are labels (rows,), or in the loss probabilities of classes."""
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Cross-entropy."""
+        return nn.functional.cross_entropy(outputs.float(), targets)
+
+    def cross_entropies(self, outputs: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
+        """Cross-entropy of each row."""
+        return nn.functional.cross_entropy(outputs, targets, label_smoothing=smoothing, reduction="none")
+
+    def probabilities(self, outputs: Outputs) -> Outputs:
+        """Of each class."""
+        return documents.softmax(outputs.astype(np.float64))
 
     def report(self, outputs: Outputs, targets: Targets) -> dict[str, float]:
         """Accuracy; mean F1 over the classes, 0 for a class that is neither predicted nor present."""
@@ -92,20 +120,76 @@ class Softmax(Link):
         }
 
     def reliability(self, outputs: Outputs, targets: Targets) -> tuple[ReliabilityBin, ...]:
-        """Rows grouped by top score into BINS equal bins; empty bins are dropped."""
+        """Rows grouped by top score."""
         return self.bins(self.probabilities(outputs), targets)
 
     def bins(self, probabilities: Outputs, targets: Targets) -> tuple[ReliabilityBin, ...]:
         """As `reliability`, of probabilities."""
-        scores, right = probabilities.max(1), probabilities.argmax(1) == targets
-        place = np.minimum((scores * self.BINS).astype(int), self.BINS - 1)
-        return tuple(
-            ReliabilityBin(
-                score=scores[place == i].mean(), accuracy=right[place == i].mean(), examples=(place == i).sum()
-            )
-            for i in range(self.BINS)
-            if (place == i).any()
-        )
+        return self._bins(probabilities.max(1), probabilities.argmax(1) == targets)
+
+
+class Sigmoids(ClassLink):
+    """Any number of labels: targets are 1 and 0 for each label (rows, classes), or in the loss probabilities."""
+
+    FOLDS = 5
+    """Number of folds on which thresholds are judged."""
+    FEWEST = 5
+    """Number of rows with a label below which it gets the threshold that suits all labels together."""
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Binary cross-entropy, summed over the labels."""
+        return self.cross_entropies(outputs.float(), targets).mean()
+
+    def cross_entropies(self, outputs: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
+        """Binary cross-entropy of each row, summed over the labels."""
+        smooth = targets.to(outputs.dtype) * (1 - smoothing) + smoothing / 2
+        return nn.functional.binary_cross_entropy_with_logits(outputs, smooth, reduction="none").sum(1)
+
+    def probabilities(self, outputs: Outputs) -> Outputs:
+        """Of each label."""
+        return documents.sigmoid(outputs.astype(np.float32, copy=False))
+
+    def thresholds(self, scores: Outputs, targets: Targets) -> Doubles:
+        """Score from which each label applies, (classes,): the one with the highest F1.
+
+        A label of fewer than FEWEST rows gets the threshold with the highest F1 of all labels together.
+        """
+        common = best_f1_threshold(scores.ravel(), targets.ravel())
+        found = [
+            best_f1_threshold(*column) if column[1].sum() >= self.FEWEST else common
+            for column in zip(scores.T, targets.T, strict=True)
+        ]
+        return np.array(found)
+
+    def report(self, outputs: Outputs, targets: Targets, thresholds: Doubles | None = None) -> dict[str, float]:
+        """Micro and macro F1, and the share of rows with exactly the right labels.
+
+        Micro F1 is that of all labels of all rows together. Macro F1 is the mean over the labels that a row has: the F1
+        of others is not defined.
+
+        Without `thresholds`, those of the rows of each fold are chosen on the other folds.
+        """
+        scores, truth = self.probabilities(outputs), targets == 1
+        chosen = scores >= (self._held_out_thresholds(scores, targets) if thresholds is None else thresholds)
+        right, either = (chosen & truth).sum(0), chosen.sum(0) + truth.sum(0)
+        present = truth.any(0)
+        return {
+            "micro_f1": float(2 * right.sum() / max(1, either.sum())),
+            "macro_f1": float((2 * right / np.maximum(either, 1))[present].mean()) if present.any() else 0.0,
+            "exact_match": float((chosen == truth).all(1).mean()),
+        }
+
+    def reliability(self, outputs: Outputs, targets: Targets) -> tuple[ReliabilityBin, ...]:
+        """All labels of all rows grouped by score."""
+        return self._bins(self.probabilities(outputs).ravel(), targets.ravel() == 1)
+
+    def _held_out_thresholds(self, scores: Outputs, targets: Targets) -> Doubles:
+        """Thresholds of each row (rows, classes), chosen on the folds without it."""
+        fold, found = np.arange(len(scores)) % self.FOLDS, np.zeros(scores.shape)
+        for number in range(self.FOLDS):
+            is_held_out = fold == number
+            found[is_held_out] = self.thresholds(scores[~is_held_out], targets[~is_held_out])
+        return found
 
 
 class Sigmoid(Link):
@@ -166,7 +250,45 @@ class Identity(Link):
         return {"mse": float((size**2).mean()), "mae": float(size.mean())}
 
 
-SOFTMAX, SIGMOID, IDENTITY = Softmax(), Sigmoid(), Identity()
+SOFTMAX, SIGMOIDS, SIGMOID, IDENTITY = Softmax(), Sigmoids(), Sigmoid(), Identity()
+
+
+def link_of(targets: Targets | Tensor) -> Softmax | Sigmoids:
+    """The link of a classifier: SOFTMAX for labels (rows,), SIGMOIDS for 1 and 0 for each label (rows, classes)."""
+    return SOFTMAX if targets.ndim == 1 else SIGMOIDS
+
+
+def memberships(targets: Targets) -> Doubles:
+    """1 for each class of a row, (rows, classes), from targets as in `link_of`.
+
+    With any number of labels, rows without one are a class of their own, the last one, if there are any.
+    """
+    if targets.ndim == 1:
+        return np.eye(int(targets.max(initial=-1)) + 1)[targets]
+    none = 1 - targets.max(axis=1, keepdims=True, initial=0)
+    return np.concatenate([targets, none] if none.any() else [targets], axis=1).astype(np.float64)
+
+
+def rarest(targets: Targets) -> NDArray[np.int64]:
+    """The rarest label of each row, (rows,), from 1 and 0 for each label (rows, classes); `classes` without a label."""
+    sizes = np.where(targets == 1, targets.sum(0), len(targets) + 1)
+    found: NDArray[np.int64] = np.where(targets.any(1), sizes.argmin(1), targets.shape[1])
+    return found
+
+
+def best_f1_threshold(scores: Outputs, targets: Targets) -> float:
+    """Threshold of scores (n,) from which rows are positive, with the highest F1; above all scores without a positive.
+
+    It lies in the middle between two scores.
+    """
+    order = np.argsort(-scores, kind="stable")
+    ranked, truth = scores[order].astype(np.float64), targets[order]
+    if not truth.any():
+        return 1.0
+    f1 = 2 * np.cumsum(truth) / (np.arange(1, len(truth) + 1) + truth.sum())
+    f1[:-1][ranked[1:] == ranked[:-1]] = -1  # equal scores are on one side
+    best = int(f1.argmax())
+    return float(ranked[best] + ranked[best + 1]) / 2 if best + 1 < len(ranked) else float(ranked[best]) / 2
 
 
 def calibration_error(bins: tuple[ReliabilityBin, ...]) -> float:

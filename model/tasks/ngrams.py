@@ -19,6 +19,7 @@ from model.config.models import NgramViewConfig
 from model.data.splits import folds
 from model.nn.ngrams import NgramClassifier
 from model.nn.words import WordHasher
+from model.tasks.link import memberships, rarest
 from model.tasks.occurrences import NgramVectors, hashed_batches, places, rows_at
 from model.tasks.regression import balanced, regressions, regressions_with_vectors
 from model.tasks.views import combined, cross_entropies, fit_weights, is_better
@@ -32,8 +33,9 @@ MAX_BYTES = 200_000_000
 n-grams of up to three words took 4.1 GB of memory in rows of 65,536 bytes, and 5.7 GB in windows of 4,096."""
 CANDIDATES = 8
 """Number of n-grams considered per n-gram kept, the most frequent ones."""
-MAX_LOGITS = 120_000
-"""Maximum number of documents times classes in cross-validation; of more documents, a random sample is used."""
+MAX_LOGITS, MAX_SIGMOIDS = 120_000, 1_000_000
+"""Maximum number of documents times classes in cross-validation, with one label a document and with any number of them;
+of more documents, a random sample is used."""
 FIRST_STRENGTH = 10.0
 STRENGTHS = (1.0, 3.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0)
 """Inverse regularisation C: the one with which features are compared, and the others that are tried afterwards, up to
@@ -279,7 +281,7 @@ def fit(
 
     Args:
         counted: the n-grams of the documents.
-        labels: class of each document.
+        labels: class of each document; or of any number of labels, 1 and 0 for each label (documents, classes).
         num_classes: number of classes.
         config: the view.
         choice: the hyperparameters.
@@ -336,7 +338,7 @@ def choose(
     must be better by more than a standard error. A single group counts as none.
     """
     kept = np.arange(len(labels))
-    if len(labels) > (limit := MAX_LOGITS // num_classes):
+    if len(labels) > (limit := (MAX_LOGITS if labels.ndim == 1 else MAX_SIGMOIDS) // num_classes):
         kept = np.sort(np.random.default_rng(0).permutation(len(labels))[:limit])
         counted, labels = counted.of_documents(kept), labels[kept]
     of_kept = None if learn is None else lambda rest: learn(kept[rest])
@@ -365,7 +367,8 @@ def _comparing(
 ) -> Iterator["_Comparison"]:
     """A comparison of at most `total` choices on the folds of the documents, with a progress bar."""
     counted = _frequent(counted, CANDIDATES * config.num_ngrams)
-    parts = folds(labels, counted.groups if counted.has_groups else np.arange(len(labels)))
+    classes = labels if labels.ndim == 1 else rarest(labels)
+    parts = folds(classes, counted.groups if counted.has_groups else np.arange(len(labels)))
     rests = [np.setdiff1d(np.arange(len(labels)), part) for part in parts]
     learned = [None if learn is None else learn(rest) for rest in rests]
     total *= len(parts)
@@ -426,7 +429,8 @@ class _Comparison:
             logits_of_all = np.concatenate(parts)
             weights = _weights(truth, config)
             self.found[choice] = self.losses(logits_of_all, truth) * (1 if weights is None else weights)
-            self.is_right[choice] = logits_of_all.argmax(1) == truth
+            is_right = logits_of_all.argmax(1) == truth if truth.ndim == 1 else ((logits_of_all > 0) == truth).all(1)
+            self.is_right[choice] = is_right
 
 
 def _best_without_vectors(compared: _Comparison, strengths: Sequence[float]) -> Choice:
@@ -475,9 +479,11 @@ def _fit(
 
     `sets` is `counted.document_sets()`, and `labels` the classes of all documents of `counted`.
     """
-    first, one_hot = choices[0], np.eye(num_classes)[labels[rows]]
-    present = np.flatnonzero(one_hot.any(0))
-    of_class, sizes = np.asarray(sets[rows].T @ one_hot[:, present]), one_hot[:, present].sum(0)
+    first, members, is_several = choices[0], memberships(labels[rows]), labels.ndim == 2
+    members = members[:, members.any(0)]
+    of_class, sizes = np.asarray(sets[rows].T @ members), members.sum(0)
+    present = np.flatnonzero(labels[rows].any(0)) if is_several else np.unique(labels[rows])
+    targets = labels[rows][:, present] if is_several else labels[rows]
     if vectors is not None and first.scaling == KEEP:
         hashes, scales = _most_used(vectors, config, first)
     else:
@@ -486,16 +492,17 @@ def _fit(
     columns, is_there = places(counted.hashes, hashes)
     read = counted.of_documents(rows)
     x, prior = read.features(columns[is_there], scales[is_there], sublinear=config.sublinear, discount=first.discount)
-    if len(present) == 1 or not x.count_nonzero():
-        nothing = np.zeros((len(hashes), len(present)))
-        found = [(nothing, np.log(sizes / sizes.sum()))] * len(choices)
+    if not x.count_nonzero() or (len(present) == 1 and not is_several):
+        nothing, shares = np.zeros((len(hashes), len(present))), sizes[: len(present)] / len(rows)
+        bias = np.log(shares / (1 - shares).clip(1 / len(rows)) if is_several else shares)
+        found = [(nothing, bias)] * len(choices)
     elif vectors is None:
-        found = regressions(x, labels[rows], [choice.strength for choice in choices], _weights(labels[rows], config))
+        found = regressions(x, targets, [choice.strength for choice in choices], _weights(targets, config))
     else:
         place, has_vector = vectors.places(hashes)
         v = rows_at(vectors.vectors, place, has_vector).astype(np.float64)
-        weights = _weights(labels[rows], config)
-        found = _regressions_with_vectors(x, v, has_vector, is_there, labels[rows], choices, weights)
+        weights = _weights(targets, config)
+        found = _regressions_with_vectors(x, v, has_vector, is_there, targets, choices, weights)
     return [Fitted(hashes, scales, *_of_all_classes(*one, present, num_classes), prior) for one in found]
 
 
@@ -518,7 +525,7 @@ def _regressions_with_vectors(
         v: vectors of all n-grams (R, dim), zero for those without.
         has_vector: which n-grams have a vector, (R,).
         is_there: which n-grams the documents have, (R,).
-        labels: classes (documents,).
+        labels: as in `regressions`.
         choices: strengths of the regularisations.
         document_weights: weight of each document, (documents,); None for 1.
 

@@ -55,7 +55,8 @@ def regressions(
 
     Args:
         x: features (documents, features).
-        labels: classes (documents,), at least two different ones.
+        labels: classes (documents,), at least two different ones; or 1 and 0 for each class (documents, classes), each
+            of which then has a regression of its own.
         strengths: values of C. What does not depend on C is computed once.
         weights: weight of each document, (documents,); 1 by default.
 
@@ -65,6 +66,10 @@ def regressions(
     """
     from sklearn.linear_model import LogisticRegression
 
+    if labels.ndim == 2:
+        nothing = np.zeros((x.shape[0], 0))
+        each = regressions_with_vectors(x, nothing, labels, [(strength, 0.0) for strength in strengths], weights)
+        return [(own, bias) for own, _, bias in each]
     coordinates, weights_of = _in_span(x) if x.shape[0] <= min(MAX_DENSE, x.shape[1]) else (x, _identity)
     fitted = []
     for strength in strengths:
@@ -72,9 +77,7 @@ def regressions(
         with without_warnings():
             regression.fit(coordinates, labels, weights)
         found, bias = weights_of(regression.coef_.T), regression.intercept_
-        if len(bias) == 1:  # two classes: one logit, half for each
-            found, bias = np.concatenate((-found, found), axis=1) / 2, np.array([-bias[0], bias[0]]) / 2
-        fitted.append((found, bias))
+        fitted.append((found, bias) if len(bias) > 1 else (_halves(found), _halves(bias)))
     return fitted
 
 
@@ -96,78 +99,105 @@ def regressions_with_vectors(
     Args:
         x: features (documents, features).
         projected: projections of the features (documents, dim).
-        labels: classes (documents,), at least two different ones.
+        labels: as in `regressions`.
         strengths: inverse regularisations C of the weights of the features, 0 for no such weights, and of those of the
             projections. What does not depend on them is computed once.
         weights: weight of each document, (documents,); 1 by default.
 
     """
-    names, label = np.unique(labels, return_inverse=True)
     documents, features = x.shape
     is_dense = documents <= min(MAX_DENSE, features) and x.nnz * DENSE_SPEED > documents**2
     coordinates, weights_of = _in_span(x) if is_dense and any(own for own, _ in strengths) else (x, _identity)
-    transposed = coordinates.T if is_dense else x.T.tocsr()
-    fitted = []
-    for strength, vector_strength in strengths:
-        own, shared, bias = _fit_with_vectors(
-            (coordinates, transposed),
-            projected,
-            label,
-            len(names),
-            (strength, vector_strength),
-            np.ones(documents) if weights is None else weights,
-        )
-        fitted.append((weights_of(own) if strength else np.zeros((features, len(names))), shared, bias))
+    both = (coordinates, coordinates.T if is_dense else x.T.tocsr())
+    targets = labels if labels.ndim == 2 else _one_hot(labels)
+    has_sigmoids = labels.ndim == 2 or targets.shape[1] == 1
+    # one sigmoid after the other: together, they take several times as many steps
+    blocks = np.split(targets, targets.shape[1], axis=1) if has_sigmoids else [targets]
+    loss, fitted = _sigmoid_loss if has_sigmoids else _softmax_loss, []
+    of_documents = np.ones(documents) if weights is None else weights
+    for strength in strengths:
+        parts = [
+            _fit_with_vectors(both, projected, block.astype(np.float64), strength, of_documents, loss)
+            for block in blocks
+        ]
+        own, shared, bias = (np.concatenate(part, axis=-1) for part in zip(*parts, strict=True))
+        found = weights_of(own) if strength[0] else np.zeros((features, len(bias)))
+        if labels.ndim == 2 or not has_sigmoids:
+            fitted.append((found, shared, bias))
+        else:  # two classes: one logit, half for each
+            fitted.append((_halves(found), _halves(shared), _halves(bias)))
     return fitted
 
 
 def _fit_with_vectors(
     features: tuple[Any, Any],
     projected: Doubles,
-    label: NDArray[np.int64],
-    classes: int,
+    targets: Doubles,
     strengths: tuple[float, float],
     weights: Doubles,
+    loss_of: Callable[[Doubles, Doubles], tuple[Doubles, Doubles]],
 ) -> tuple[Doubles, Doubles, Doubles]:
-    """One of `regressions_with_vectors`, on features (documents, features) and their transpose; classes from 0."""
+    """One of `regressions_with_vectors`, on features (documents, features) and their transpose."""
     from scipy.optimize import minimize
 
     x, transposed = features
     # The parameters are the weights divided by the roots of the strengths, which conditions the problem.
     root, vector_root = np.sqrt(strengths)
     dim, count = projected.shape[1], x.shape[1] if root else 0
-    columns = 1 if classes == 2 else classes  # two classes have one logit
-    one_hot = label[:, None].astype(np.float64) if columns == 1 else np.eye(classes)[label]
+    documents, columns = targets.shape
 
     def loss(parameters: Doubles) -> tuple[float, Doubles]:
         p = parameters.reshape(-1, columns)
         logits = vector_root * (projected @ p[:dim]) + p[-1]
         if count:
             logits += root * (x @ p[dim:-1])
-        full = np.concatenate((np.zeros_like(logits), logits), axis=1) if columns == 1 else logits
-        highest = full.max(1, keepdims=True)
-        exponentials = np.exp(full - highest)
-        sums = exponentials.sum(1, keepdims=True)
-        losses = (highest + np.log(sums)).ravel() - (logits * one_hot).sum(1)
+        losses, residual = loss_of(logits, targets)
         value = float(weights @ losses + (p[:-1] ** 2).sum() / 2)
-        residual = weights[:, None] * ((exponentials / sums)[:, -columns:] - one_hot)
+        residual = weights[:, None] * residual
         gradient = np.empty_like(p)
         gradient[:dim] = vector_root * (projected.T @ residual) + p[:dim]
         if count:
             gradient[dim:-1] = root * (transposed @ residual) + p[dim:-1]
         gradient[-1] = residual.sum(0)
-        return value / len(label), gradient.ravel() / len(label)
+        return value / documents, gradient.ravel() / documents
 
+    start = np.zeros((dim + count + 1, columns))
+    if columns == 1:  # of a rare label, the bias takes most of the steps from zero
+        start[-1] = np.log((targets.sum() + 0.5) / (documents - targets.sum() + 0.5))
     found = minimize(
         loss,
-        np.zeros((dim + count + 1) * columns),
+        start.ravel(),
         jac=True,
         method="L-BFGS-B",
         options={"maxiter": MAX_ITERATIONS, "gtol": TOLERANCE, "ftol": RELATIVE_TOLERANCE},
     ).x.reshape(-1, columns)
-    if columns == 1:  # half of the logit for each class
-        found = np.concatenate((-found, found), axis=1) / 2
     return root * found[dim:-1], vector_root * found[:dim], found[-1]
+
+
+def _softmax_loss(logits: Doubles, targets: Doubles) -> tuple[Doubles, Doubles]:
+    """Cross-entropy of each document, one class of several, and its gradient (documents, classes)."""
+    highest = logits.max(1, keepdims=True)
+    exponentials = np.exp(logits - highest)
+    sums = exponentials.sum(1, keepdims=True)
+    return (highest + np.log(sums)).ravel() - (logits * targets).sum(1), exponentials / sums - targets
+
+
+def _sigmoid_loss(logits: Doubles, targets: Doubles) -> tuple[Doubles, Doubles]:
+    """Binary cross-entropies of each document, summed, and their gradient (documents, classes)."""
+    from scipy.special import expit
+
+    return (np.logaddexp(0, logits) - logits * targets).sum(1), expit(logits) - targets
+
+
+def _one_hot(labels: NDArray[np.int64]) -> NDArray[Any]:
+    """1 for the class of each document, (documents, classes); of two classes, for the second one (documents, 1)."""
+    names, label = np.unique(labels, return_inverse=True)
+    return label[:, None] if len(names) == 2 else np.eye(len(names))[label]
+
+
+def _halves(logit: Doubles) -> Doubles:
+    """Parameters of two classes, from those of their only logit."""
+    return np.concatenate((-logit, logit), axis=-1) / 2
 
 
 def _in_span(x: "csr_matrix") -> tuple[Doubles, Callable[[Doubles], Doubles]]:

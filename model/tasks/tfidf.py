@@ -13,16 +13,21 @@ from artifact.arrays import Doubles
 from artifact.documents import softmax
 from model.data.sampling import sample
 from model.data.splits import folds
+from model.tasks.link import SIGMOIDS
 from model.tasks.regression import balanced, regressions
 
 if TYPE_CHECKING:  # importing scikit-learn takes seconds, which other commands need not wait for
     from scipy.sparse import csr_matrix
     from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.multiclass import OneVsRestClassifier
 
 MAX_DOCUMENTS = 20_000
 MAX_BYTES = 50_000_000
 """Maximum number and size of the documents to fit on; of more, a random sample is used."""
 CLASSIFIER = "TF-IDF and logistic regression"
+LABELS = "TF-IDF and logistic regression one against the rest"
+CERTAIN = 30.0
+"""Logit of a label that all training documents have; less than 0 if none has it."""
 MATCHER = "TF-IDF cosine"
 DEFAULTS = "scikit-learn's defaults"
 VECTORIZERS: dict[str, dict[str, Any]] = {DEFAULTS: {}, "sublinear_tf, min_df=2": {"sublinear_tf": True, "min_df": 2}}
@@ -47,6 +52,8 @@ TUNED_STRENGTHS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 TUNING_DOCUMENTS = 2_000
 TUNING_BYTES = 16_000_000
 """Maximum number and size of the documents on which they are compared; of more, a random sample is used."""
+LABEL_SETTINGS = {f"sublinear_tf, min_df=2, C={strength:g}": strength for strength in (1.0, 3.0, 10.0, 30.0, 100.0)}
+"""C of each setting for any number of labels, by its description."""
 VALUE = re.compile(r"TF-IDF .*: (\d\.\d{4})")
 
 Metric = Callable[[Any, NDArray[np.int64]], float]
@@ -64,9 +71,12 @@ class Baseline:
     value: float
     """Validation metric."""
     scores: Callable[..., Doubles]
-    """Texts -> scores (documents, classes); or texts and pairs of their indices (M, 2) -> cosines (M,)."""
+    """Texts -> scores (documents, classes), of any number of labels logits; or texts and pairs of their indices (M, 2)
+    -> cosines (M,)."""
     threshold: float = 0.0
     """For pairs: cosine from which two documents belong together, chosen on validation."""
+    thresholds: Doubles | None = None
+    """For any number of labels: probability from which each label applies, chosen on validation."""
 
 
 def note(name: str, value: float) -> str:
@@ -205,6 +215,47 @@ def _counts(name: str, texts: Sequence[str]) -> "csr_matrix | None":
         return None
 
 
+def fit_labels(
+    train: tuple[Sequence[bytes], NDArray[np.int64]],
+    validation: tuple[Sequence[bytes], NDArray[np.int64]],
+    metric: Metric,
+    settings: Sequence[str] = (),
+) -> Baseline | None:
+    """Fit TF-IDF and a logistic regression for each label, against all documents without it.
+
+    C and the threshold of each label are the best on validation.
+
+    Args:
+        train: texts and labels, 1 and 0 for each (documents, classes), at most MAX_DOCUMENTS and MAX_BYTES of which are
+            used.
+        validation: texts and labels.
+        metric: validation metric of logits (documents, classes) and labels.
+        settings: keys of LABEL_SETTINGS; by default all.
+
+    Returns None if no word is twice in the training texts.
+
+    """
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.multiclass import OneVsRestClassifier
+
+    chosen = sample(list(map(len, train[0])), MAX_DOCUMENTS, MAX_BYTES)
+    texts, labels = [_decode(train[0][i]) for i in chosen], train[1][chosen]
+    present, best = np.flatnonzero(labels.any(0) & ~labels.all(0)), None
+    vectorizer = _fitted("sublinear_tf, min_df=2", texts)
+    if vectorizer is None or not len(present):
+        return None
+    for setting in settings or tuple(LABEL_SETTINGS):
+        regression = LogisticRegression(C=LABEL_SETTINGS[setting], solver="liblinear", random_state=0)
+        classifier = OneVsRestClassifier(regression).fit(vectorizer.transform(texts), labels[:, present])
+        scores = _label_scores(vectorizer, classifier, present, labels)
+        found = scores(validation[0])
+        if (value := metric(found, validation[1])) > (best.value if best else -1.0):
+            thresholds = SIGMOIDS.thresholds(SIGMOIDS.probabilities(found), validation[1])
+            described = f"{LABELS} ({setting}{_part(len(chosen), len(train[0]))})"
+            best = Baseline(described, setting, value, scores, thresholds=thresholds)
+    return best
+
+
 def fit_matcher(
     texts: Sequence[bytes],
     train: NDArray[np.int64],
@@ -265,6 +316,23 @@ def _class_scores(
     def scores(texts: Sequence[bytes]) -> Doubles:
         found = np.zeros((len(texts), num_classes))
         found[:, present] = softmax(vectorizer.transform(map(_decode, texts)) @ weights + bias)
+        return found
+
+    return scores
+
+
+def _label_scores(
+    vectorizer: "TfidfVectorizer",
+    classifier: "OneVsRestClassifier",
+    present: NDArray[np.int64],
+    train: NDArray[np.int64],
+) -> Callable[[Sequence[bytes]], Doubles]:
+    """Logits of the labels; CERTAIN for those that no or all training documents have."""
+
+    def scores(texts: Sequence[bytes]) -> Doubles:
+        found = np.where(train.any(0), CERTAIN, -CERTAIN) * np.ones((len(texts), 1))
+        logits = classifier.decision_function(vectorizer.transform(map(_decode, texts)))
+        found[:, present] = logits.reshape(len(texts), -1)
         return found
 
     return scores

@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from model.nn.vectors import VectorClassifier
 from model.tasks.classification import grouped_batches
-from model.tasks.link import SOFTMAX, Outputs
+from model.tasks.link import Outputs, link_of
 from model.tasks.occurrences import Occurrences
 from model.training.learner import Learner, TrainingBatch
 
@@ -40,9 +40,9 @@ class VectorRound(Learner):
     counts: Sequence[int]
     """Number of windows of each validation document."""
     labels: NDArray[np.int64]
-    """Class of each validation document."""
+    """Targets of the validation documents, as in `link_of`."""
     metric: str
-    """Validation metric, a key of `SOFTMAX.report`."""
+    """Validation metric, a key of the report of the link."""
 
     unit = "doc"
 
@@ -61,12 +61,12 @@ class VectorRound(Learner):
 
     def loss(self, model: nn.Module, batch: TrainingBatch) -> Tensor:
         *inputs, targets = batch
-        return SOFTMAX.loss(model(*inputs), targets)
+        return link_of(self.labels).loss(model(*inputs), targets)
 
     def validate(self, model: nn.Module, device: torch.device) -> float:
         assert isinstance(model, VectorClassifier)
         logits = mean_of_windows(vector_logits(model, self.windows, device), self.counts)
-        return SOFTMAX.report(logits, self.labels)[self.metric]
+        return link_of(self.labels).report(logits, self.labels)[self.metric]
 
 
 def inputs_of(ngrams: Occurrences, chosen: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
@@ -97,17 +97,17 @@ def mean_of_windows(logits: Outputs, counts: Sequence[int]) -> Outputs:
 def fit_weights(first: Outputs, second: Outputs | None, labels: NDArray[np.int64]) -> tuple[float, float]:
     """Weights a and b of `a first + b second` with the lowest cross-entropy. b >= 0; b = 0 without a second view.
 
-    The labels are smoothed by 1 / (n + 1), as in `Softmax.calibrate`, which keeps the weights finite.
+    The labels are smoothed by 1 / (n + 1), as in `ClassLink.calibrate`, which keeps the weights finite.
     """
     views = [torch.from_numpy(view.astype(np.float64)) for view in (first, second) if view is not None]
-    target, smoothing = torch.from_numpy(labels), 1 / (len(labels) + 1)
+    link, target, smoothing = link_of(labels), torch.from_numpy(labels), 1 / (len(labels) + 1)
     weights = torch.full((len(views),), 1 / len(views), dtype=torch.float64, requires_grad=True)
     optimiser = torch.optim.LBFGS([weights], max_iter=200, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
         optimiser.zero_grad()
         logits = torch.stack([w * view for w, view in zip(weights, views, strict=True)]).sum(0)
-        value = nn.functional.cross_entropy(logits, target, label_smoothing=smoothing)
+        value = link.cross_entropies(logits, target, smoothing).mean()
         value.backward()
         return value
 
@@ -136,8 +136,7 @@ def held_out_logits(first: Outputs, second: Outputs | None, labels: NDArray[np.i
 
 def cross_entropies(logits: Outputs, labels: NDArray[np.int64]) -> NDArray[np.float64]:
     """Cross-entropy of each document in nats."""
-    found = nn.functional.cross_entropy(torch.from_numpy(logits).double(), torch.from_numpy(labels), reduction="none")
-    return found.numpy()
+    return link_of(labels).cross_entropies(torch.from_numpy(logits).double(), torch.from_numpy(labels)).numpy()
 
 
 def is_better(losses: NDArray[np.float64], others: NDArray[np.float64]) -> bool:

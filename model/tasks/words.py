@@ -44,7 +44,7 @@ from model.tasks.base import LENGTH, Finished
 from model.tasks.classification import ClassificationTask, crop
 from model.tasks.graphs import Arrays, ExportGraph, golden_documents, module_functions
 from model.tasks.lengths import choose_length, with_keys
-from model.tasks.link import SOFTMAX, Outputs
+from model.tasks.link import Outputs, link_of
 from model.tasks.ngrams import MAX_BYTES, MAX_DOCUMENTS, Choice, Counted, Fitted, choose, count, fit
 from model.tasks.occurrences import Occurrences, hash_ngrams, known_ids, mean_vectors, principal_vectors
 from model.tasks.predictions import AllOutputs, Stretch
@@ -439,13 +439,13 @@ def train_round(
     """Train the vector view on labels, and on the teacher's probabilities of unlabelled documents; in round-NUMBER."""
     rounds, labels = task.vector_config.rounds, np.array(data.validation.labels)
     teacher = combined(ngrams.unlabelled, None, ngrams.weights) if before.teacher is None else before.teacher
-    soft = SOFTMAX.probabilities(teacher)
-    one_hot = np.eye(soft.shape[1])[data.train.labels]
+    soft, train = link_of(labels).probabilities(teacher), np.array(data.train.labels)
+    hard = np.eye(soft.shape[1])[train] if train.ndim == 1 else train
     if task.is_balanced:  # the teacher's probabilities already are
-        one_hot *= balanced(np.array(data.train.labels))[:, None]
+        hard = hard * balanced(train)[:, None]
     learner = VectorRound(
         corpus.train.followed_by(corpus.unlabelled),
-        np.concatenate((one_hot, soft)).astype(np.float32),
+        np.concatenate((hard, soft)).astype(np.float32),
         task.config.training.batch_size,
         f"{task.config.seed}-{number}",
         corpus.validation,
@@ -545,10 +545,10 @@ def _record(
 
     The logits of both views are combined with weights that are fitted on other documents.
     """
-    logits = held_out_logits(first, second, labels)
+    logits, link = held_out_logits(first, second, labels), link_of(labels)
     losses = cross_entropies(logits, labels)
-    values = {} if second is None else {f"vector_view_{metric}": SOFTMAX.report(second, labels)[metric]}
-    values[f"validation_{metric}"] = SOFTMAX.report(logits, labels)[metric]
+    values = {} if second is None else {f"vector_view_{metric}": link.report(second, labels)[metric]}
+    values[f"validation_{metric}"] = link.report(logits, labels)[metric]
     values["validation_cross_entropy"] = float(losses.mean())
     print(f"{stage}: " + ", ".join(f"{key.replace('_', ' ')} {value:.4f}" for key, value in values.items()))
     rate, peak = effort.examples_per_second, effort.peak_memory_bytes

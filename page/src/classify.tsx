@@ -238,9 +238,9 @@ function Result(props: ResultProps) {
     <>
       <div class="verdict">
         <div>
-          <p class="kicker">Label</p>
-          <h2 aria-live="polite">{data.label}</h2>
-          <p class="probability">{percent(data.score)}</p>
+          <p class="kicker">{data.labels ? 'Labels' : 'Label'}</p>
+          <h2 aria-live="polite">{data.labels ? data.labels.join(', ') || 'none' : data.label}</h2>
+          {!data.labels && <p class="probability">{percent(data.score)}</p>}
           <p class="coverage">{coverageText(data)}</p>
           {known !== null && normal !== null && known < normal.low && (
             <p class="warning" role="note">
@@ -257,6 +257,7 @@ function Result(props: ResultProps) {
               <li key={score.label}>
                 <button
                   type="button"
+                  class={data.labels?.includes(score.label) ? 'chosen' : undefined}
                   aria-pressed={score.label === shown}
                   title={`Show what speaks for ${score.label}`}
                   onClick={() => setLabel(score.label)}
@@ -264,6 +265,13 @@ function Result(props: ResultProps) {
                   <span class="name">{score.label}</span>
                   <span class="bar">
                     <i style={{ width: `${100 * score.score}%` }} />
+                    {score.threshold !== undefined && (
+                      <b
+                        class="threshold"
+                        style={{ left: `${100 * score.threshold}%` }}
+                        title={`applies from ${percent(score.threshold)}`}
+                      />
+                    )}
                   </span>
                   <span class="value">{percent(score.score)}</span>
                 </button>

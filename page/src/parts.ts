@@ -7,6 +7,8 @@ import { count, percent, plural } from './format'
 export interface Score {
   label: string
   score: number
+  /** Score from which the label applies, if a document may have any number of labels. */
+  threshold?: number
 }
 
 export interface Coverage {
@@ -27,6 +29,8 @@ interface Stretch {
 interface Labelled {
   label: string
   score: number
+  /** The labels that apply, if a document may have any number of them. */
+  labels?: string[]
   scores: Score[]
   stretches: Stretch[]
 }
@@ -90,7 +94,8 @@ export function kindOf(result: DocumentResult): Kind {
  *
  * The evidence of a window is the logarithm of the ratio between the score of the label and the best other score; windows
  * that overlap meet in the middle. The evidence of a stretch is its contribution to the logit of the label, minus the mean
- * over the other labels, per 256 bytes; overlapping stretches add up.
+ * over the other labels, per 256 bytes; overlapping stretches add up. If a document may have any number of labels, no
+ * other label counts: the evidence of a window is the logit of the label, and that of a stretch its contribution.
  */
 export function partsOf(result: DocumentResult, label: string, bytes: Uint8Array): Part[] {
   const kind = kindOf(result)
@@ -119,19 +124,21 @@ function weighed<V extends number | null>(spans: { start: number; end: number; v
   }))
 }
 
-/** Contribution to the logit of a label, minus the mean over the other labels. */
-function margin(contributions: Record<string, number>, label: string): number {
+/** Contribution to the logit of a label, minus the mean over the other labels of which a document has one. */
+function margin(contributions: Record<string, number>, label: string, hasOneLabel = true): number {
+  if (!hasOneLabel) return contributions[label] ?? 0
   const values = Object.values(contributions)
   const own = contributions[label] ?? 0
   return own - (values.reduce((sum, value) => sum + value, 0) - own) / Math.max(1, values.length - 1)
 }
 
-function windowSpans({ windows }: DocumentResult, label: string): Span[] {
+function windowSpans({ windows, labels }: DocumentResult, label: string): Span[] {
   return windows.map(({ start, end, scores }, index) => {
     const before = windows[index - 1]?.end ?? 0
     const after = windows[index + 1]?.start ?? Number.POSITIVE_INFINITY
     const own = scores.find((score) => score.label === label)?.score ?? 0
-    const other = Math.max(...scores.filter((score) => score.label !== label).map((score) => score.score))
+    const others = scores.filter((score) => score.label !== label).map((score) => score.score)
+    const other = labels ? 1 - own : Math.max(...others)
     return {
       start: before > start ? (before + start) >> 1 : start,
       end: after < end ? (after + end) >> 1 : end,
@@ -140,11 +147,11 @@ function windowSpans({ windows }: DocumentResult, label: string): Span[] {
   })
 }
 
-function stretchSpans({ stretches }: DocumentResult, label: string): Span[] {
+function stretchSpans({ stretches, labels }: DocumentResult, label: string): Span[] {
   return stretches.map(({ start, end, contributions }) => ({
     start,
     end,
-    value: (margin(contributions, label) * 256) / Math.max(1, end - start),
+    value: (margin(contributions, label, !labels) * 256) / Math.max(1, end - start),
   }))
 }
 
@@ -190,7 +197,8 @@ export function evidenceText(evidence: number, label: string): string {
 }
 
 /** The label that speaks against: the only other one, or any other. */
-export function rivalOf({ scores }: ClassifyResult, label: string): string {
+export function rivalOf({ scores, labels }: ClassifyResult, label: string): string {
+  if (labels) return 'the opposite'
   const others = scores.filter((score) => score.label !== label)
   return others.length === 1 ? (others[0]?.label ?? '') : 'another label'
 }

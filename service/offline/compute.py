@@ -87,7 +87,7 @@ def _check_rate(model: Model, options: PredictOptions) -> None:
 OPERATIONS = {
     "classify": Operation(
         (Field("text"),),
-        {"label": str, "score": float, **dict.fromkeys(("scores", "coverage", "windows", "stretches"), str)},
+        {"label": str, "score": float, **dict.fromkeys(("labels", "scores", "coverage", "windows", "stretches"), str)},
         _classify,
         check=_check_rate,
     ),

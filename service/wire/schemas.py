@@ -196,6 +196,8 @@ class Score(BaseModel):
 
     label: str
     score: float
+    threshold: float | None = None
+    """Score from which the label applies, if a document may have any number of labels."""
 
 
 class Coverage(BaseModel):
@@ -238,16 +240,23 @@ class Stretch(BaseModel):
     end: int
     contributions: dict[str, float]
     """By label, of the labels in `scores`. Of a document, their sum over all stretches, plus the label's `base` in
-    `stretches` of the model's description (0 if there is none), is the logit of the document, whose softmax is the
-    score. Of a recording, the logit less that of the recording with a straight line in place of the stretch."""
+    `stretches` of the model's description (0 if there is none), is the logit of the document. The score is its softmax,
+    or its sigmoid if a document may have any number of labels. Of a recording, the logit less that of the recording
+    with a straight line in place of the stretch."""
 
 
 class ClassifyResult(BaseModel):
     """Result of one document or recording."""
 
     label: str
+    """The label with the highest score."""
     score: float
+    """The score of `label`."""
+    labels: list[str] | None = None
+    """If a document may have any number of labels: those whose score is at least their threshold, best first. The list
+    may be empty, and `label` need not be in it. `top_k` does not shorten it."""
     scores: list[Score]
+    """Best first. Of one label a document, all scores add up to 1; of any number, each is a probability of its own."""
     coverage: Coverage | RecordingCoverage
     windows: list[Window] | None = None
     stretches: list[Stretch] | None = None
@@ -445,6 +454,7 @@ class BulkResult(BaseModel):
     version: int | None = None
     label: str | None = None
     score: float | None = None
+    labels: list[str] | None = None
     scores: list[Score] | None = None
     coverage: Coverage | RecordingCoverage | None = None
     windows: list[Window] | None = None

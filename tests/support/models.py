@@ -1,7 +1,8 @@
 """Models in memory whose answers can be computed by hand, and the application that serves them without a socket.
 
 - `classifier`: each "+" in a document counts for `positive`, each "-" for `negative`; the scores of a row are
-  (1 + pluses) / (2 + pluses + minuses) and 1 minus that.
+  (1 + pluses) / (2 + pluses + minuses) and 1 minus that. With thresholds, each of n signs scores its label
+  (1 + n) / (2 + n).
 - `matcher`: the vector of a row counts its "+" and "-"; a pair whose vectors have the dot product d scores
   (1 + d) / (2 + d).
 - `series_classifier`: a row scores `wave` with the sigmoid of the mean of its first channel plus the last value of its
@@ -111,8 +112,10 @@ def head_of(model: LoadedModel) -> Backend:
     return model.head
 
 
-def classifier(name: str = "mood", version: int = 1, kind: str = "words") -> LoadedModel:
-    """Return a classifier of documents, of words or of bytes."""
+def classifier(
+    name: str = "mood", version: int = 1, kind: str = "words", thresholds: Sequence[float] | None = None
+) -> LoadedModel:
+    """Return a classifier of documents, of words or of bytes; with thresholds, of any number of labels."""
     manifest = ClassifierManifest.model_validate(
         {
             **_common(name, version, {"model": {"kind": kind}}),
@@ -123,6 +126,7 @@ def classifier(name: str = "mood", version: int = 1, kind: str = "words") -> Loa
             "max_length": MAX_LENGTH,
             "window_overlap": OVERLAP,
             "labels": LABELS,
+            "thresholds": thresholds,
         }
     )
     backend = Backend("logits", lambda inputs: np.log1p(_counts(inputs)[:, ::-1]))

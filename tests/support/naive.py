@@ -1,4 +1,4 @@
-"""Exports of models of series of `tests.support.models`, whose answers can be computed by hand."""
+"""Exports of models of `tests.support.models`, whose answers can be computed by hand."""
 
 import json
 from collections.abc import Sequence
@@ -18,10 +18,13 @@ from tests.support.models import (
     CONTEXT,
     GESTURES,
     HORIZON,
+    LABELS,
+    MAX_LENGTH,
     QUANTILES,
     STEPS,
     TOKENS,
     any_series,
+    classifier,
     forecaster,
     gesture_logits,
     outputs_of,
@@ -52,6 +55,18 @@ def write_any_series(exports: Path, name: str) -> None:
         folder / "golden.npz", tokens=tokens, lengths=np.array([20, TOKENS[-1]], np.int32), quantiles=outputs_of(tokens)
     )
     onnx.save(_any_series_graph(), folder / "model.onnx")
+    _write_manifest(folder, model)
+
+
+def write_tagger(exports: Path, name: str, thresholds: Sequence[float]) -> None:
+    """Write `tests.support.models.classifier` with thresholds to a folder of exports."""
+    model, folder = classifier(name, thresholds=thresholds), exports / name / "1"
+    folder.mkdir(parents=True)
+    documents = np.zeros((2, MAX_LENGTH), np.uint8)
+    documents[0, :3], documents[1] = (43, 45, 43), 45  # two pluses and a minus; minuses
+    logits = np.log1p(np.array([[1, 2], [MAX_LENGTH, 0]], np.float32))
+    np.savez(folder / "golden.npz", bytes=documents, lengths=np.array([3, MAX_LENGTH], np.int32), logits=logits)
+    onnx.save(_tagger_graph(), folder / "model.onnx")
     _write_manifest(folder, model)
 
 
@@ -104,6 +119,33 @@ def _any_series_graph() -> onnx.ModelProto:
             *(numpy_helper.from_array(np.array(values), name) for name, values in first),
             numpy_helper.from_array(np.ones(1, np.float32), "one"),
             numpy_helper.from_array(QUANTILES.astype(np.float32), "of_all"),
+        ],
+    )
+    return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+
+
+def _tagger_graph() -> onnx.ModelProto:
+    graph = helper.make_graph(
+        [
+            helper.make_node("Cast", ["bytes"], ["codes"], to=TensorProto.INT32),
+            helper.make_node("Unsqueeze", ["codes", "last"], ["columns"]),
+            helper.make_node("Equal", ["columns", "signs"], ["found"]),
+            helper.make_node("Cast", ["found"], ["ones"], to=TensorProto.FLOAT),
+            helper.make_node("ReduceSum", ["ones", "bytes_axis"], ["counts"], keepdims=0),
+            helper.make_node("Add", ["counts", "one"], ["odds"]),
+            helper.make_node("Log", ["odds"], ["logits"]),
+        ],
+        "tagger",
+        [
+            helper.make_tensor_value_info("bytes", TensorProto.UINT8, ["batch", "length"]),
+            helper.make_tensor_value_info("lengths", TensorProto.INT32, ["batch"]),
+        ],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", len(LABELS)])],
+        [
+            numpy_helper.from_array(np.array([2]), "last"),
+            numpy_helper.from_array(np.array([ord("-"), ord("+")], np.int32), "signs"),
+            numpy_helper.from_array(np.array([1]), "bytes_axis"),
+            numpy_helper.from_array(np.ones(1, np.float32), "one"),
         ],
     )
     return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])

@@ -14,7 +14,7 @@
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 from fastapi import Depends
@@ -248,13 +248,17 @@ async def predict_labels(
     documents = [read_document(context.runtime.settings, f"inputs.{number}", text) for number, text in enumerate(texts)]
     model = context.runtime.models.choose(Classification, None)
     found, timing = await run(context, model, model.task.classify(documents, on_overflow), count_items(documents))
-    predictions = [_ranked(one.scores, model.task.manifest.labels, raw_scores=raw_scores) for one in found]
+    manifest = model.task.manifest
+    raw = _log_probability if manifest.thresholds is None else _logit
+    predictions = [_ranked(one.scores, manifest.labels, raw if raw_scores else None) for one in found]
     return predictions, ResponseStats.of(model, [one.coverage for one in found], timing)
 
 
-def _ranked(scores: Sequence[float], labels: Sequence[str], *, raw_scores: bool) -> list[dict[str, Any]]:
-    """Labels of one text, best first. Log-probabilities are logits up to a constant."""
-    values = [math.log(max(score, sys.float_info.min)) for score in scores] if raw_scores else scores
+def _ranked(
+    scores: Sequence[float], labels: Sequence[str], raw: Callable[[float], float] | None
+) -> list[dict[str, Any]]:
+    """Labels of one text, best first, with their scores or with their raw scores."""
+    values = scores if raw is None else list(map(raw, scores))
     pairs = sorted(zip(values, labels, strict=True), key=lambda pair: -pair[0])
     return [{"score": value, "label": label} for value, label in pairs]
 
@@ -279,7 +283,15 @@ async def _predict_matches(
 
 def _score(probability: float, asked: _ScoreOptions) -> float:
     """Probability of a pair, or its logit if `raw_scores` is set."""
-    if not asked.raw_scores:
-        return probability
+    return _logit(probability) if asked.raw_scores else probability
+
+
+def _logit(probability: float) -> float:
+    """Logit of a probability of yes or no."""
     bounded = min(max(probability, MIN_PROBABILITY), 1 - MIN_PROBABILITY)
     return math.log(bounded / (1 - bounded))
+
+
+def _log_probability(probability: float) -> float:
+    """Logarithm of the probability of one label of several: its logit up to a constant."""
+    return math.log(max(probability, sys.float_info.min))

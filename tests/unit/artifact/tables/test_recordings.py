@@ -614,7 +614,7 @@ def test_unusable_long_table_is_an_error(csv: Path, content: str, layout: Record
 def test_label_of_another_type_is_an_error(tmp_path: Path) -> None:
     content = '{"id": "a", "x": 1, "label": 1.5}\n{"id": "a", "x": 2, "label": 1.5}\n'
     assert error(tmp_path / "a.jsonl", content) == (
-        "a:1: label must be a string, an integer or a boolean, not a fraction"
+        "a:1: label must be a string, an integer or a boolean, not a fraction; regression is not offered"
     )
 
 

@@ -93,6 +93,65 @@ def test_without_contributions_each_row_is_one_stretch(task: Classification) -> 
 
 
 @pytest.fixture
+def tagger() -> Classification:
+    """A model that gives any number of labels."""
+    found = classifier(thresholds=(0.3, 0.7)).task
+    assert isinstance(found, Classification)
+    return found
+
+
+def test_labels_are_those_that_reach_their_thresholds(tagger: Classification) -> None:
+    outputs = [np.log(np.array(odds, np.float32)) for odds in ([1, 4], [1, 1], [1 / 4, 1 / 4])]
+    both, first, none = (
+        answer.as_json(ResultOptions()) for answer in compute(tagger.classify([b"a"] * 3, "windows"), [outputs])
+    )
+    assert [score["threshold"] for score in both["scores"]] == [0.7, 0.3]
+    assert [score["score"] for score in both["scores"]] == pytest.approx([0.8, 0.5])
+    assert (both["label"], both["score"], both["labels"]) == (
+        "positive",
+        both["scores"][0]["score"],
+        ["positive", "negative"],
+    )
+    assert (first["labels"], none["labels"], none["label"]) == (["negative"], [], "negative")
+
+
+def test_labels_of_a_long_document_come_from_the_mean_of_its_rows_and_are_not_cut(tagger: Classification) -> None:
+    rows = [np.log(np.array(odds, np.float32)) for odds in ([1, 16], [1, 1])]
+    (answer,) = compute(tagger.classify([LONG], "windows"), [rows])
+    found = answer.as_json(ResultOptions(top_k=1, detail=True))
+    assert [score["label"] for score in found["scores"]] == ["positive"]
+    assert found["score"] == pytest.approx(0.8)
+    assert found["labels"] == ["positive", "negative"]
+    assert [set(stretch["contributions"]) for stretch in found["stretches"]] == [{"positive"}] * 2
+    assert [window["scores"][0]["threshold"] for window in found["windows"]] == [0.7, 0.3]
+
+
+def test_size_of_the_details_is_not_underestimated_with_thresholds(tagger: Classification) -> None:
+    options = ResultOptions(detail=True)
+    (answer,) = compute(tagger.classify([LONG], "windows"), [LOGITS[:2]])
+    found = answer.as_json(options)
+    details = orjson.dumps({"windows": found["windows"], "stretches": found["stretches"]})
+    assert len(details) <= tagger.max_detail_bytes(len(LONG), options)
+
+
+def test_tensors_hold_the_chosen_labels_as_json(tagger: Classification) -> None:
+    names = [tensor.name for tensor in tagger.tensors[1]]
+    assert names == ["scores", "label", "labels"]
+    assert tagger.parameters == {"labels": ["negative", "positive"], "thresholds": ["0.3", "0.7"]}
+    answer = compute(tagger.infer({"text": [b"a", b"b"]}, "windows"), [[np.zeros(2, np.float32)] * 2])
+    assert answer.outputs["labels"].tolist() == ['["negative"]'] * 2
+    assert answer.outputs["scores"].tolist() == [[0.5, 0.5]] * 2
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "message"), [((0.5,), "2 labels do not fit 1 thresholds"), ((0.5, 1.5), "less than or equal to 1")]
+)
+def test_thresholds_must_fit_the_labels(thresholds: tuple[float, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        classifier(thresholds=thresholds)
+
+
+@pytest.fixture
 def divided(task: Classification) -> Classification:
     """A model that returns the contributions of stretches of 6 bytes."""
     return Classification(task.manifest.model_copy(update={"stretches": Stretches(length=6, base=(0.5, -0.5))}))

@@ -4,12 +4,24 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from sklearn.metrics import accuracy_score, f1_score
 
 from artifact.documents import softmax
-from model.tasks.link import IDENTITY, SIGMOID, SOFTMAX, area_under_roc, calibration_error
+from model.tasks.link import (
+    IDENTITY,
+    SIGMOID,
+    SIGMOIDS,
+    SOFTMAX,
+    area_under_roc,
+    best_f1_threshold,
+    calibration_error,
+    memberships,
+    rarest,
+)
 
 Case = tuple[np.ndarray, np.ndarray]
 
@@ -184,3 +196,103 @@ def test_numbers_are_their_own_answer() -> None:
     forecast, truth = np.array([[1.0, 2.0]]), np.array([[2.0, 4.0]])
     assert IDENTITY.report(IDENTITY.probabilities(forecast), truth) == {"mse": 2.5, "mae": 1.5}
     assert tuple(IDENTITY.calibrate(forecast, truth)) == (1, 0, 1)
+
+
+def several(rows: int, classes: int, seed: int, sharpness: float = 2.0) -> Case:
+    """Return logits (rows, classes) that favour the labels, and 1 and 0 for each label."""
+    generator = np.random.default_rng(seed)
+    targets = (generator.random((rows, classes)) < generator.random(classes) / 2).astype(np.int64)
+    return (sharpness * (generator.standard_normal((rows, classes)) + 2 * targets - 1)).astype(np.float32), targets
+
+
+SEVERAL = st.builds(several, st.integers(6, 60), st.integers(2, 5), st.integers(0, 10_000), st.floats(0.1, 5))
+
+
+@settings(max_examples=100)
+@given(SEVERAL)
+def test_metrics_of_any_number_of_labels_are_those_of_scikit_learn(case: Case) -> None:
+    logits, targets = case
+    thresholds = np.linspace(0.3, 0.7, targets.shape[1])
+    found = SIGMOIDS.report(logits, targets, thresholds)
+    chosen = 1 / (1 + np.exp(-logits.astype(np.float64))) >= thresholds
+    present = np.flatnonzero(targets.any(0))
+    assert found["exact_match"] == accuracy_score(targets, chosen)
+    assert found["micro_f1"] == pytest.approx(f1_score(targets, chosen, average="micro", zero_division=0))
+    each = f1_score(targets, chosen, average=None, zero_division=0)
+    assert found["macro_f1"] == pytest.approx(each[present].mean() if len(present) else 0)
+
+
+@settings(max_examples=100)
+@given(st.lists(st.tuples(st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.9, 1.0]), st.booleans()), min_size=1, max_size=30))
+def test_no_threshold_has_a_higher_f1(rows: list[tuple[float, bool]]) -> None:
+    scores, targets = np.array([score for score, _ in rows]), np.array([int(is_true) for _, is_true in rows])
+
+    def f1(threshold: float) -> float:
+        chosen = scores >= threshold
+        return float(2 * (chosen & (targets == 1)).sum() / max(1, chosen.sum() + targets.sum()))
+
+    best = best_f1_threshold(scores, targets)
+    assert 0 <= best <= 1
+    if targets.any():
+        assert f1(best) == pytest.approx(max(f1(score) for score in scores))
+    else:
+        assert best == 1
+
+
+def test_rare_labels_share_the_threshold_of_all_labels() -> None:
+    generator = np.random.default_rng(0)
+    targets = np.zeros((100, 2), np.int64)
+    targets[:30, 0], targets[:4, 1] = 1, 1
+    scores = np.clip(0.5 * targets + generator.random((100, 2)) / 2, 0, 1)
+    often, rare = SIGMOIDS.thresholds(scores, targets)
+    assert often == best_f1_threshold(scores[:, 0], targets[:, 0])
+    assert rare == best_f1_threshold(scores.ravel(), targets.ravel())
+
+
+def test_thresholds_of_a_row_are_chosen_without_it() -> None:
+    logits, targets = several(40, 3, 0)
+    other = targets.copy()
+    other[::5] = 1 - other[::5]  # the rows of one fold
+    fold = np.arange(40) % 5 == 0
+    first, second = (SIGMOIDS._held_out_thresholds(SIGMOIDS.probabilities(logits), part) for part in (targets, other))
+    assert np.array_equal(first[fold], second[fold])
+    assert not np.array_equal(first[~fold], second[~fold])
+
+
+@settings(max_examples=20, deadline=None)
+@given(SEVERAL, st.floats(0.2, 5))
+def test_temperature_of_any_number_of_labels_has_the_lowest_loss(case: Case, factor: float) -> None:
+    logits, targets = case
+    best = SIGMOIDS.calibrate(logits, targets).temperature
+
+    def loss(temperature: float) -> float:
+        smoothing = 1 / (len(targets) + 1)
+        outputs = torch.from_numpy(logits.astype(np.float64) / temperature)
+        return float(SIGMOIDS.cross_entropies(outputs, torch.from_numpy(targets), smoothing).mean())
+
+    assume(1 / 19 < best < 19)
+    assert loss(best) <= loss(best * factor) + 1e-9
+
+
+def test_loss_of_any_number_of_labels_by_hand() -> None:
+    logits, targets = torch.tensor([[0.0, 2.0], [1.0, -1.0]]), torch.tensor([[1, 0], [1, 1]])
+    rows = [math.log(2) + math.log(1 + math.e**2), math.log(1 + math.e**-1) + math.log(1 + math.e)]
+    assert SIGMOIDS.cross_entropies(logits, targets).tolist() == pytest.approx(rows)
+    assert float(SIGMOIDS.loss(logits, targets)) == pytest.approx(sum(rows) / 2)
+
+
+def test_reliability_of_any_number_of_labels_counts_each_label_of_each_row() -> None:
+    logits, targets = several(30, 4, 1)
+    bins = SIGMOIDS.reliability(logits, targets)
+    assert sum(part.examples for part in bins) == 120
+    assert sum(part.examples * part.accuracy for part in bins) == pytest.approx(targets.sum())
+
+
+def test_memberships_have_a_class_of_rows_without_a_label() -> None:
+    assert memberships(np.array([0, 2])).tolist() == [[1, 0, 0], [0, 0, 1]]
+    assert memberships(np.array([[1, 1], [0, 1]])).tolist() == [[1, 1], [0, 1]]
+    assert memberships(np.array([[1, 1], [0, 0]])).tolist() == [[1, 1, 0], [0, 0, 1]]
+
+
+def test_rarest_label_of_a_row() -> None:
+    assert rarest(np.array([[1, 1, 0], [1, 0, 0], [0, 0, 0], [0, 0, 1]])).tolist() == [1, 0, 3, 2]

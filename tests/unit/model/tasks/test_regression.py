@@ -120,3 +120,18 @@ def test_weight_of_a_document_counts_like_copies_of_it(classes: int, monkeypatch
         strict=True,
     ):
         assert found == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("max_dense", [0, 2000], ids=["sparse", "dense"])
+def test_each_of_any_number_of_labels_has_a_regression_of_its_own(
+    max_dense: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(regression, "MAX_DENSE", max_dense)
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(40, 60)) * (generator.random((40, 60)) < 0.4)
+    targets = (x[:, :3] + generator.normal(size=(40, 3)) > 0).astype(np.int64)
+    [(weights, bias)] = regressions(csr_matrix(x), targets, (3.0,))
+    for column, target in enumerate(targets.T):
+        alone = LogisticRegression(C=3.0, tol=1e-8, max_iter=1000).fit(x, target)
+        assert weights[:, column] == pytest.approx(alone.coef_[0], abs=2e-3)
+        assert bias[column] == pytest.approx(alone.intercept_[0], abs=2e-3)

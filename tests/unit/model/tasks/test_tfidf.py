@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 from model.data import splits
 from model.tasks import tfidf
 from model.tasks.classification import accuracy
-from model.tasks.link import area_under_roc
-from model.tasks.tfidf import best_threshold, fit_classifier, fit_matcher, note, value_of
+from model.tasks.link import SIGMOIDS, area_under_roc
+from model.tasks.tfidf import best_threshold, fit_classifier, fit_labels, fit_matcher, note, value_of
 
 TEXTS = [f"{word} {word} number" for word in ("tea", "rail") for _ in range(6)]
 LABELS = [0] * 6 + [2] * 6
@@ -140,3 +140,22 @@ def test_balanced_classifier_finds_a_rare_class() -> None:
         assert found is not None
         assert found.scores([texts[-1]]).argmax(1)[0] == is_balanced
         assert found.name.endswith(", balanced)") == is_balanced
+
+
+def test_labels_have_a_classifier_each_and_thresholds_of_validation() -> None:
+    texts = [b"tea", b"rail", b"tea rail", b"of the"] * 6
+    labels = np.array([[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 0]] * 6)
+
+    def micro_f1(scores: np.ndarray, targets: np.ndarray) -> float:
+        return SIGMOIDS.report(scores, targets)["micro_f1"]
+
+    found = fit_labels((texts, labels), (texts, labels), micro_f1)
+    assert found is not None
+    assert found.value == 1
+    assert found.setting in found.name
+    assert found.thresholds is not None
+    chosen = SIGMOIDS.probabilities(found.scores([b"a tea", b"rail, tea", b""])) >= found.thresholds
+    assert chosen.tolist() == [[True, False, False], [True, True, False], [False, False, False]]
+    again = fit_labels((texts, labels), (texts, labels), micro_f1, (found.setting,))
+    assert again is not None
+    assert again.name == found.name

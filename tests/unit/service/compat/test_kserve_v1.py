@@ -51,6 +51,14 @@ async def test_documents_get_the_scores_of_the_native_route() -> None:
     assert found["predictions"][1]["coverage"]["windows"] == 2
 
 
+async def test_several_labels_are_those_of_the_native_route() -> None:
+    async with serving(classifier(thresholds=(0.7, 0.6))) as client:
+        found = await predictions(client, "mood", "+-", "--", ".")
+        native = answer(await client.post("/v1/classify", json={"inputs": ["+-", "--", "."]}))
+    assert found == native["results"]
+    assert [result["labels"] for result in found] == [["positive"], ["negative"], []]
+
+
 async def test_document_may_contain_any_bytes() -> None:
     document = b"++-\xff\x00"
     async with serving(classifier(), matcher()) as client:

@@ -80,6 +80,12 @@ async def test_line_gets_an_answer_line_with_its_id() -> None:
     assert (third["index"], "id" in third) == (2, False)
 
 
+async def test_line_may_get_any_number_of_labels() -> None:
+    async with serving(classifier(thresholds=(0.7, 0.6))) as client:
+        found = await ask(client, lines({"text": "+-"}, {"text": "."}), "?top_k=1")
+    assert [(line["labels"], len(line["scores"])) for line in found] == [(["positive"], 1), ([], 1)]
+
+
 async def test_more_lines_than_the_read_ahead_limit_are_answered_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk, "MAX_PENDING_LINES", 2)
     async with serving(classifier()) as client:

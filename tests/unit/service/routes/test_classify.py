@@ -25,6 +25,24 @@ async def test_document_gets_its_scores() -> None:
     assert found == {"model": "mood", "version": 3, "results": [result]}
 
 
+async def test_document_may_have_any_number_of_labels() -> None:
+    async with serving(classifier(thresholds=(0.7, 0.6))) as client:
+        found = answer(await client.post("/v1/classify", json={"inputs": ["+--", "."]}))
+    both, none = found["results"]
+    scores = [
+        {"label": "negative", "score": 0.75, "threshold": 0.7},
+        {"label": "positive", "score": 0.666667, "threshold": 0.6},
+    ]
+    assert both == {
+        "label": "negative",
+        "score": 0.75,
+        "labels": ["negative", "positive"],
+        "scores": scores,
+        "coverage": whole(3),
+    }
+    assert (none["label"], none["score"], none["labels"]) == ("negative", 0.5, [])
+
+
 async def test_documents_are_answered_in_order() -> None:
     async with serving(classifier()) as client:
         found = answer(await client.post("/v1/classify", json={"inputs": ["-", "+++", "é"], "top_k": 1}))

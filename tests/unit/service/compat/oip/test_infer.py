@@ -60,6 +60,13 @@ async def test_documents_are_classified() -> None:
     }
 
 
+async def test_chosen_labels_are_lists_as_json() -> None:
+    async with serving(classifier(thresholds=(0.7, 0.6))) as client:
+        found = await data(client, "mood", texts("text", "+--", "."))
+    assert found["labels"] == ['["negative", "positive"]', "[]"]
+    assert found["label"] == ["negative", "negative"]
+
+
 async def test_rows_of_bytes_are_documents_of_the_given_lengths() -> None:
     rows = np.frombuffer(b"++-.", np.uint8).tolist()
     inputs = (

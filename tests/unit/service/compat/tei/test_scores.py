@@ -45,6 +45,16 @@ async def test_raw_scores_are_logits() -> None:
     assert pair["score"] == pytest.approx(math.log(3), abs=1e-5)
 
 
+async def test_raw_scores_of_any_number_of_labels_are_their_logits() -> None:
+    async with serving(classifier(thresholds=(0.5, 0.5))) as client:
+        assert await predict(client, "++-") == [
+            {"score": 0.75, "label": "positive"},
+            {"score": 0.666667, "label": "negative"},
+        ]
+        labels = await predict(client, "++-", raw_scores=True)
+    assert [one["score"] for one in labels] == pytest.approx([math.log(3), math.log(2)], abs=1e-5)
+
+
 @pytest.mark.parametrize(
     ("options", "score", "used"),
     [
