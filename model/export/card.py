@@ -13,6 +13,7 @@ from typing import Any
 from artifact.exports import CARD, read_manifest, version_folder
 from artifact.manifest import ExportManifest, Result, TextManifest
 from artifact.tasks.any_series import AnySeriesManifest
+from artifact.tasks.classification import ClassifierManifest
 from artifact.tasks.forecasting import ForecasterManifest
 from artifact.tasks.labels import LabelledManifest
 from artifact.tasks.matching import MatcherManifest
@@ -83,6 +84,8 @@ def _answers(manifest: ExportManifest) -> Iterator[str]:
             count = len(manifest.labels)
             yield f"Classifies recordings of {len(manifest.channels)} channels{rate} into {count} classes."
             yield f"Channels: {_listed(manifest.channels)}."
+        case ClassifierManifest(thresholds=tuple()):
+            yield f"Gives documents any number of {len(manifest.labels)} labels: those at or above their thresholds."
         case LabelledManifest():
             yield f"Classifies documents into {len(manifest.labels)} classes, with a probability for each."
         case MatcherManifest():
@@ -110,7 +113,8 @@ def _limits(manifest: ExportManifest) -> Iterator[str]:
     """What to know before using the answers."""
     yield "The results hold for data like those of training; measure others with `python -m model evaluate`."
     if isinstance(manifest, LabelledManifest):
-        yield "It answers with one of its classes, also for inputs that belong to none of them."
+        if not isinstance(manifest, ClassifierManifest) or manifest.thresholds is None:
+            yield "It answers with one of its classes, also for inputs that belong to none of them."
         error = next((one.value for one in manifest.results if one.metric == "ece"), None)
         if error is not None:
             yield f"Scores are calibrated: on average, they differ from the share of correct answers by {error:.3f}."

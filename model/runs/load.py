@@ -97,8 +97,7 @@ def load_trained(folder: Path, files: DataFiles, *, may_be_new: bool = False) ->
         _check_files(best.config.name, stored)
         source = task.read(stored).with_held_out(test)
     data = task.load(source)
-    finished = _finished(task, folder, best.state, data)
-    task = task.knowing(**finished.facts)
+    task, finished = _finished(task, folder, best.state, data)
     if test is not None:
         data = task.with_test(data, test)
     file = None if test is None else given
@@ -109,12 +108,17 @@ def finished_run(folder: Path, files: DataFiles, data: Any) -> Trained:
     """The best checkpoint of a run that was trained on these data, finished. Raises: UserError naming the file."""
     best = load(folder / BEST)
     task = task_of(best.config, best.facts)
-    finished = _finished(task, folder, best.state, data)
+    task, finished = _finished(task, folder, best.state, data)
     return Trained(task=task, data=data, files=files, progress=best.progress, finished=finished)
 
 
-def _finished(task: TrainingTask[Any, Any, Any], folder: Path, state: dict[str, Any], data: Any) -> Finished:
-    """The model of a run, and the one that was trained on all rows, if the recipe asks for it. Raises: UserError."""
+def _finished(
+    task: TrainingTask[Any, Any, Any], folder: Path, state: dict[str, Any], data: Any
+) -> tuple[TrainingTask[Any, Any, Any], Finished]:
+    """The task with what the calibration found, and the finished model, or both of them if one was fitted on all rows.
+
+    Raises: UserError.
+    """
     model, final = task.build(), None
     load_weights(model, state, folder / BEST)
     if getattr(task.config.data, "final_fit", False):
@@ -123,7 +127,8 @@ def _finished(task: TrainingTask[Any, Any, Any], folder: Path, state: dict[str, 
         final = task.build()
         load_weights(final, load(path).state, path)
         final.eval()
-    return task.finish(model.eval(), final, data)
+    finished = task.finish(model.eval(), final, data)
+    return task.knowing(**finished.facts), finished
 
 
 def is_new(task: TrainingTask[Any, Any, Any], source: Any, fingerprint: str) -> bool:

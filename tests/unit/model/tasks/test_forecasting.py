@@ -604,7 +604,7 @@ def test_run_without_improvement_exports_the_initial_linear_map(tmp_path: Path) 
 def test_export_manifest_describes_the_run(
     run: Path, exported: Path, manifest: ForecasterManifest, learner: WindowLearner
 ) -> None:
-    names = ["calibration.npz", "golden.npz", "manifest.json", "model.onnx", "model.ts"]
+    names = ["README.md", "calibration.npz", "golden.npz", "manifest.json", "model.onnx", "model.ts"]
     assert sorted(path.name for path in exported.iterdir()) == names
     _, progress, facts, _ = checkpoint.load(run / "best.pt")
     assert facts == learner.task.facts
