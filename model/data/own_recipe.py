@@ -134,6 +134,8 @@ def _documents_keys(texts: OwnTexts, layout: TextLayout) -> RecipeKeys:
         keys["model.ngram_view.class_weights"] = layout.class_weights
     if length > LONGEST_READ:
         keys |= {f"model.ngram_view.{key}": value for key, value in WHOLE.items()}
+    elif any(row.several is not None for row in rows):  # how often the words of a topic occur tells it among several
+        keys |= {"model.ngram_view.sublinear": True, "model.ngram_view.max_strength": 1_000.0}
     found = [row.texts[0] for row in rows]
     if texts.unlabelled is not None:
         unlabelled = {row.texts[0] for row in texts.unlabelled.rows}
