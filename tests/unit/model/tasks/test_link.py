@@ -239,14 +239,16 @@ def test_no_threshold_has_a_higher_f1(rows: list[tuple[float, bool]]) -> None:
         assert best == 1
 
 
-def test_rare_labels_share_the_threshold_of_all_labels() -> None:
+def test_rare_labels_share_a_threshold() -> None:
     generator = np.random.default_rng(0)
-    targets = np.zeros((100, 2), np.int64)
-    targets[:30, 0], targets[:4, 1] = 1, 1
-    scores = np.clip(0.5 * targets + generator.random((100, 2)) / 2, 0, 1)
-    often, rare = SIGMOIDS.thresholds(scores, targets)
+    targets = np.zeros((100, 4), np.int64)
+    targets[:30, 0], targets[:4, 1], targets[10:12, 2] = 1, 1, 1
+    scores = np.clip(0.5 * targets + generator.random((100, 4)) / 2, 0, 1)
+    often, *rare = SIGMOIDS.thresholds(scores, targets)
     assert often == best_f1_threshold(scores[:, 0], targets[:, 0])
-    assert rare == best_f1_threshold(scores.ravel(), targets.ravel())
+    assert rare == [best_f1_threshold(scores[:, 1:].ravel(), targets[:, 1:].ravel())] * 3
+    targets[:, 1:] = 0
+    assert SIGMOIDS.thresholds(scores, targets)[1] == best_f1_threshold(scores.ravel(), targets.ravel())
 
 
 def test_thresholds_of_a_row_are_chosen_without_it() -> None:
