@@ -115,7 +115,7 @@ def finished_run(folder: Path, files: DataFiles, data: Any) -> Trained:
 def _finished(
     task: TrainingTask[Any, Any, Any], folder: Path, state: dict[str, Any], data: Any
 ) -> tuple[TrainingTask[Any, Any, Any], Finished]:
-    """The task with what the calibration found, and the finished model, or both of them if one was fitted on all rows.
+    """The task with the facts that the calibration gives, and the finished model of the run.
 
     Raises: UserError.
     """

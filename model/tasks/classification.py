@@ -205,7 +205,7 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
     def by_class(self, logits: Outputs, labels: NDArray[np.int64]) -> tuple[str, ...]:
         """Lines about classes: recall of each if their sizes differ much, and those that are never the answer.
 
-        None if a document may have any number of labels.
+        There are none if a document may have any number of labels.
         """
         if labels.ndim == 2:
             return ()
