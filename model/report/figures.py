@@ -48,7 +48,7 @@ def reliability(bins: Sequence[ReliabilityBin], others: Sequence[ReliabilityBin]
                 scores, accuracies = [part.score for part in parts], [part.accuracy for part in parts]
                 axes.plot(scores, accuracies, marker="o", color=colour, label=name)
         axes.set(xlabel="score of the answer", ylabel="fraction of correct answers", xlim=(0, 1), ylim=(0, 1))
-        axes.legend()
+        axes.legend(loc="upper left")
 
     return drawn(draw)
 
@@ -89,7 +89,7 @@ def histogram(no: Doubles, yes: Doubles, label: str, threshold: float) -> str:
         axes.hist([no, yes], edges.tolist(), label=["label 0", "label 1"], color=["C3", "C2"])
         axes.axvline(threshold, color="gray", linestyle="--", label="threshold")
         axes.set(xlabel=label, ylabel="pairs")
-        axes.legend()
+        axes.legend(loc="upper center")
 
     return drawn(draw)
 

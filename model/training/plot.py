@@ -62,7 +62,7 @@ def plot_reliability(bins: Sequence[ReliabilityBin], path: Path) -> None:
     left.plot([0, 1], [0, 1], color="gray", linestyle="--", label="score = accuracy")
     left.plot(scores, [part.accuracy for part in bins], marker="o", label="test documents")
     left.set(xlabel="score of the answer", ylabel="fraction of correct answers", xlim=(0, 1), ylim=(0, 1))
-    left.legend()
+    left.legend(loc="upper left")
     right.bar(scores, [part.examples for part in bins], width=0.04, color="C1")
     right.set(xlabel="score of the answer", ylabel="test documents", xlim=(0, 1))
     _save(figure, path)
