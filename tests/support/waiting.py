@@ -7,8 +7,8 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-PATIENCE_S = 120.0
-"""Limit of every wait; far more than the slowest machine needs."""
+PATIENCE_S = 600.0
+"""Limit of every wait; far more than a slow machine needs, even for parser processes, which have a low priority."""
 
 
 def wait_until(condition: Callable[[], T | None], describe: Callable[[], object] = lambda: "") -> T:
