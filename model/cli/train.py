@@ -12,13 +12,15 @@ from model.cli.arguments import (
     files_of,
     path_argument,
 )
-from model.config.run import RUNS, ClassificationRun, SeriesClassificationRun
+from model.config.run import RUNS, ClassificationRun, MatchingRun, SeriesClassificationRun
 from model.data.own_recipe import LENGTHS, LONGEST_READ, TextLayout
 from model.errors import UserError
 from model.runs.train import TrainingRequest, train
 
 FOLDS = range(2, 21)
 """Values of --folds."""
+HARD_NEGATIVES = range(1, 51)
+"""Values of --hard-negatives."""
 OF_OWN: dict[str, tuple[str, ...]] = {
     "--text-column": ("texts",),
     "--label-column": ("texts", "recordings"),
@@ -44,7 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--task", choices=list(RUNS), help="use the default recipe of this task")
     parser.add_argument(
-        "--text-column", nargs="+", help="text columns of --data (default: text; for pairs: text_a text_b)"
+        "--text-column",
+        nargs="+",
+        help="text columns of --data (default: text; for pairs: text_a text_b, or three without labels: query, text "
+        "that matches, text that does not)",
     )
     parser.add_argument("--label-column", default="label", help="label column of --data (default: %(default)s)")
     parser.add_argument(
@@ -78,6 +83,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--class-weights",
         choices=("none", "balanced"),
         help="balanced: all classes of --data weigh the same in training, however many documents they have",
+    )
+    parser.add_argument(
+        "--hard-negatives",
+        type=int,
+        choices=HARD_NEGATIVES,
+        metavar="N",
+        default=0,
+        help="add N similar texts that do not match for each pair of --data that does "
+        f"({HARD_NEGATIVES[0]} to {HARD_NEGATIVES[-1]})",
     )
     parser.add_argument(
         "--folds",
@@ -166,6 +180,7 @@ def run(args: argparse.Namespace) -> Path:
             args.encoding,
             args.max_bytes,
             args.class_weights,
+            args.hard_negatives,
         ),
         series=Layout(
             time_column=args.time_column,
@@ -210,6 +225,8 @@ def _check(args: argparse.Namespace) -> None:
     for name, (is_given, what) in of_documents.items():
         if is_given and not (is_own and kind is ClassificationRun):
             raise UserError(f"{name} needs --task text-classification and --data{what}")
+    if args.hard_negatives and not (is_own and kind is MatchingRun):
+        raise UserError("--hard-negatives needs --task text-matching and --data")
     if args.group_column and not (is_own and kind in (ClassificationRun, SeriesClassificationRun)):
         raise UserError("--group-column needs --data and --task text-classification or series-classification")
     if args.rate is not None and not (is_own and kind is SeriesClassificationRun):

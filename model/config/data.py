@@ -98,8 +98,15 @@ class PairsConfig(Section):
     """Whether to use only pairs whose cited paper belongs to their split, so that no paper is in two splits."""
     text_column: str = "text_a"
     other_column: str = "text_b"
+    negative_column: str = ""
+    """Column of `own` with a text that does not belong to the first one; the second one then does, and there are no
+    labels. Empty if there are labels."""
     label_column: str = "label"
-    """Column names of `own`; labels are 0 and 1."""
+    """Column names of `own`; labels are yes or no, or degrees."""
+    graded: bool = False
+    """Whether the labels of `own` are degrees from 0 to 1."""
+    hard_negatives: CountOrZero = 0
+    """Number of similar texts of `own` that are added as negatives for each pair that belongs together."""
     split_column: str = ""
     validation_file: bool = False
     test_file: bool = False
@@ -113,6 +120,8 @@ class PairsConfig(Section):
     def _check(self) -> Self:
         if self.disjoint and self.name == "own":
             raise ValueError("disjoint must be false for data.name 'own'")
+        if self.graded and self.negative_column:
+            raise ValueError("graded must be false with a negative_column, whose pairs do not belong together")
         _check_own(self)
         return self
 
@@ -121,6 +130,9 @@ def _check_own(section: DocumentsConfig | PairsConfig) -> None:
     """Check that keys of user data are not set for a data set. Raises: ValueError."""
     for key in (
         "label_separator",
+        "negative_column",
+        "graded",
+        "hard_negatives",
         "split_column",
         "group_column",
         "validation_file",

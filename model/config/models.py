@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from artifact.tasks.any_series import SEASON_CLASSES
 from artifact.univariate.features import CONTEXT, FUTURE, PATCH
 from model.config.encoder import EncoderConfig
-from model.config.schema import Count, Dropout, Positive, Section, Share, TableSize, allowed
+from model.config.schema import Count, CountOrZero, Dropout, Positive, Section, Share, TableSize, allowed
 
 SHORTEST_BUCKET = 256
 SHORTEST, LONGEST = 9, 16_384
@@ -141,26 +141,89 @@ class ClassifierConfig(Section):
         return buckets_of(self.max_length, 1) if is_length_aware else (self.max_length,)
 
 
-class MatcherConfig(Section):
-    """Dual encoder of byte documents (model.nn.matcher)."""
+class LexicalViewConfig(Section):
+    """First view of a matcher of own pairs: projections of TF-IDF vectors (model.nn.lexical)."""
 
-    stem: StemConfig
-    encoder: EncoderConfig
-    """Encoder over the patches; `encoder.seq_len` is the number of patches."""
+    longest: Annotated[int, allowed(lambda value: 1 <= value <= 8, "in 1..8")] = 2
+    """Maximum length of an n-gram in words; training also tries shorter maxima."""
+    num_ngrams: Annotated[int, allowed(lambda value: 1 <= value <= 2**18, "in 1..2^18")] = 32_768
+    """Number of n-grams, the most frequent ones."""
+    dim: Annotated[int, allowed(lambda value: 1 <= value <= 1024, "in 1..1024")] = 256
+    """Length of a projection."""
+    max_length: Count = 4096
+    """Maximum number of bytes per row."""
+
+
+class MatcherConfig(Section):
+    """Dual encoder of byte documents, in one or two views (model.nn.matcher)."""
+
+    lexical_view: LexicalViewConfig | None = None
+    """First view, fitted on counts of words; None for none."""
+    stem: StemConfig | None = None
+    encoder: EncoderConfig | None = None
+    """Encoder over the patches of the stem; `encoder.seq_len` is the number of patches. Both or none are present."""
     head_dim: Count = 128
     """Hidden width of the MLP in the matching head."""
+    encoder_pairs: CountOrZero = 0
+    """Beside a lexical view, number of training pairs from which the encoder is trained."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.stem is None) != (self.encoder is None):
+            raise ValueError("stem and encoder must both be sections, or both be absent")
+        if self.encoder is None and self.lexical_view is None:
+            raise ValueError("a matcher needs lexical_view, or stem and encoder")
+        if self.lexical_view is not None and self.encoder is not None:
+            if not self.encoder.is_length_aware:
+                mode = self.encoder.mode
+                raise ValueError(f"encoder.mode must be 'length-aware' beside a lexical view, not {mode!r}")
+            read, length = self.encoder.seq_len * self.required_stem.patch_length, self.lexical_view.max_length
+            if read != length:
+                raise ValueError(
+                    f"encoder.seq_len * stem.patch_length must be lexical_view.max_length = {length}, not {read}"
+                )
+        return self
+
+    @property
+    def has_encoder(self) -> bool:
+        """Whether there is a view that learns by gradients."""
+        return self.encoder is not None
+
+    @property
+    def required_encoder(self) -> EncoderConfig:
+        """The encoder of a matcher that has one."""
+        assert self.encoder is not None
+        return self.encoder
+
+    @property
+    def required_stem(self) -> StemConfig:
+        """The stem of a matcher that has an encoder."""
+        assert self.stem is not None
+        return self.stem
 
     @property
     def max_length(self) -> int:
         """Maximum number of bytes per row."""
-        return self.encoder.seq_len * self.stem.patch_length
+        if self.lexical_view is not None:
+            return self.lexical_view.max_length
+        return self.required_encoder.seq_len * self.required_stem.patch_length
+
+    @property
+    def shortest(self) -> int:
+        """Minimum number of bytes of a document."""
+        return 1 if self.stem is None else self.stem.shortest
+
+    @property
+    def dim(self) -> int:
+        """Length of a document's vector."""
+        return (self.lexical_view.dim if self.lexical_view else 0) + (self.encoder.dim if self.encoder else 0)
 
     @property
     def buckets(self) -> tuple[int, ...]:
         """Padded lengths of rows; only max_length unless the encoder is length-aware."""
-        if not self.encoder.is_length_aware:
+        if self.encoder is not None and not self.encoder.is_length_aware:
             return (self.max_length,)
-        return buckets_of(self.max_length, self.stem.patch_length)
+        return buckets_of(self.max_length, 1 if self.stem is None else self.stem.patch_length)
 
 
 class SeriesClassifierConfig(Section):

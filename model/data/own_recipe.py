@@ -57,6 +57,8 @@ class TextLayout:
     """Bytes that a classifier reads at once, one of LENGTHS; chosen from the lengths of the documents by default."""
     class_weights: str | None = None
     """`none` or `balanced`, of a classifier."""
+    hard_negatives: int = 0
+    """Number of negatives that are added for each pair that matches."""
 
 
 def read_texts(
@@ -67,18 +69,23 @@ def read_texts(
     Raises: UserError naming file and line, or the key that does not fit.
     """
     is_pairs = RUNS[task] is MatchingRun
-    names = ("text_column", "other_column") if is_pairs else ("text_column",)
+    names = ("text_column", "other_column", "negative_column") if is_pairs else ("text_column",)
     columns = layout.text_columns or (("text_a", "text_b") if is_pairs else ("text",))
-    if len(columns) != len(names):
-        raise UserError(f"--text-column: {task} needs {len(names)}, not {len(columns)}: {' '.join(columns)}")
+    if len(columns) not in ((2, 3) if is_pairs else (1,)):
+        needed = "2, or 3 with texts that do not match" if is_pairs else "1"
+        raise UserError(f"--text-column: {task} needs {needed}, not {len(columns)}: {' '.join(columns)}")
     values: RecipeKeys = {
-        **dict(zip(names, columns, strict=True)),
+        **dict(zip(names, columns, strict=False)),
         "label_column": layout.label_column,
         "encoding": layout.encoding,
         "split_column": "" if files.validation or files.test else SPLIT_COLUMN,
         "validation_file": files.validation is not None,
         "test_file": files.test is not None,
-        **({} if is_pairs else {"group_column": layout.group_column, "label_separator": layout.label_separator}),
+        **(
+            {"hard_negatives": layout.hard_negatives}
+            if is_pairs
+            else {"group_column": layout.group_column, "label_separator": layout.label_separator}
+        ),
     }
     chosen = {key.removeprefix("data."): value for key, value in given.items() if key.startswith("data.")}
     section = {"name": "own", **values, **chosen}
@@ -112,17 +119,21 @@ def _length(rows: Sequence[Example], max_bytes: int | None, *, may_be_whole: boo
 
 
 def _pairs_keys(texts: OwnTexts) -> RecipeKeys:
-    """Length, batch size and epochs of a matcher."""
+    """Length, kind of labels, batch size and epochs of a matcher."""
     rows = _labelled(texts)
     length = _length(rows, None)
     batch, epochs = _batch_and_epochs(_training_rows(rows, texts), PAIRS_BATCH, FEWEST_STEPS, fewest=2)
-    print(f"{batch} rows a batch, {epochs} epochs at most")
-    return {
-        "data.max_bytes": length,
+    files = [file for file in (texts.data, texts.validation, texts.test) if file is not None]
+    degrees = {pairs.degree_of(row.label) for file in files for row in file.rows if row.label}
+    keys: RecipeKeys = {
+        "data.max_bytes": min(LENGTHS[-1], max(len(text) for row in rows for text in row.texts)),
+        "data.graded": not degrees <= {None, *pairs.BINARY},
+        "model.lexical_view.max_length": length,
         "model.encoder.seq_len": length // 16,
         "training.batch_size": batch,
         "training.epochs": epochs,
     }
+    return keys
 
 
 def _documents_keys(texts: OwnTexts, layout: TextLayout) -> RecipeKeys:

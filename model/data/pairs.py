@@ -2,15 +2,18 @@
 
 import hashlib
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from artifact.arrays import Doubles
 from artifact.tables.labels import class_notes
 from model.config.data import PairsConfig
 from model.data import own
+from model.data.hard_negatives import nearest
 from model.data.lines import encode, read_lines
 from model.data.own import Example, OwnTexts, ReadFile, TextColumns
 from model.errors import UserError
@@ -19,7 +22,13 @@ DOCUMENTS, PAIRS = "aan_retrieval_docs.jsonl.xz", "aan_retrieval_pairs.jsonl.xz"
 SPLITS = ("train", "val", "test")
 NAMES = {"train": "train", "validation": "val", "test": "test"}
 """Split of user data -> split of the table."""
-LABELS = {"0": 0, "0.0": 0, "false": 0, "1": 1, "1.0": 1, "true": 1}
+BINARY = (0.0, 1.0)
+MATCH = 0.5
+"""Degree from which two documents count as a match where a yes or no is needed."""
+LABELS = {
+    **dict.fromkeys(("0", "0.0", "false", "no"), 0.0),
+    **dict.fromkeys(("1", "1.0", "true", "yes"), 1.0),
+}
 """Labels of user data, in lower case. Programs write 1 as 1.0 beside missing values."""
 AAN_TERMS = (
     "ACL Anthology papers before 2016: CC BY-NC-SA 3.0, non-commercial. ACL Anthology Network corpus (Radev et al., "
@@ -33,16 +42,23 @@ class Pairs:
 
     texts: list[bytes]
     table: dict[str, NDArray[np.int64]]
-    """Split -> (pairs, 3): index of a, index of b, label."""
+    """Split -> (pairs, 3): index of a, index of b, index in `grades` of the degree to which they match."""
     folds: NDArray[np.int64]
     """(documents,): fold of each paper. The disjoint test pairs cite papers of fold 0, the disjoint validation pairs of
     fold 1, the disjoint training pairs of all other folds."""
+    grades: tuple[float, ...] = BINARY
+    """Degrees from 0 to 1, ascending."""
     notes: tuple[str, ...] = ()
     """Notes about user data to print, one per line."""
     fingerprint: str = ""
     """Fingerprint of user data."""
     places: tuple[str, ...] = ()
     """File and line of each test pair of user data."""
+
+    def targets(self, pairs: NDArray[np.int64]) -> Doubles:
+        """Degrees (M,) to which the documents of pairs (M, 3) match."""
+        degrees: Doubles = np.array(self.grades)[pairs[:, 2]]
+        return degrees
 
     def disjoint(self, split: str) -> NDArray[np.int64]:
         """Pairs of a split whose cited papers are not cited in the disjoint pairs of any other split.
@@ -56,10 +72,17 @@ class Pairs:
 
     def with_test(self, other: "Pairs") -> "Pairs":
         """The same training and validation pairs, with the test pairs of other data."""
-        start = np.array([len(self.texts), len(self.texts), 0])
-        table = {**self.table, "test": other.table["test"] + start}
-        folds = np.append(self.folds, other.folds)
-        return replace(self, texts=[*self.texts, *other.texts], table=table, folds=folds, places=other.places)
+        grades, start = tuple(sorted({*self.grades, *other.grades})), np.array([len(self.texts)] * 2 + [0])
+        table = {split: _with_grades(pairs, self.grades, grades) for split, pairs in self.table.items()}
+        table["test"] = _with_grades(other.table["test"], other.grades, grades) + start
+        return replace(
+            self,
+            texts=[*self.texts, *other.texts],
+            table=table,
+            grades=grades,
+            folds=np.append(self.folds, other.folds),
+            places=other.places,
+        )
 
 
 def load_pairs(config: PairsConfig, source: OwnTexts | Path) -> Pairs:
@@ -71,8 +94,8 @@ def load_pairs(config: PairsConfig, source: OwnTexts | Path) -> Pairs:
 
 def load_test_pairs(config: PairsConfig, file: ReadFile) -> Pairs:
     """A file of user data whose pairs are all test pairs. Raises: UserError naming file and line."""
-    rows = [row for row in file.rows if row.label]
-    return _table(config, {"train": [], "val": [], "test": rows}, file.path, ("test",))
+    rows = [row for row in labelled_pairs(config, file.rows) if row.label]
+    return _checked(_table(config, {"train": [], "val": [], "test": rows}), file.path, ("test",))
 
 
 def data_terms(name: str) -> tuple[str, bool]:
@@ -85,13 +108,38 @@ def data_terms(name: str) -> tuple[str, bool]:
 def columns_of(config: PairsConfig) -> TextColumns:
     """Columns of user data."""
     texts = (config.text_column, config.other_column)
+    if config.negative_column:
+        return TextColumns((*texts, config.negative_column), split=config.split_column, encoding=config.encoding)
     return TextColumns(texts, config.label_column, config.split_column, encoding=config.encoding)
+
+
+def labelled_pairs(config: PairsConfig, rows: Iterable[Example]) -> list[Example]:
+    """Rows of two texts and a label; of three texts, the pair that belongs together and the one that does not."""
+    if not config.negative_column:
+        return list(rows)
+    return [
+        row._replace(texts=(row.texts[0], text), label=label, written=label)
+        for row in rows
+        for text, label in zip(row.texts[1:], ("1", "0"), strict=True)
+    ]
+
+
+def degree_of(label: str) -> float | None:
+    """Degree of a label of user data; None if it is neither yes or no nor a number from 0 to 1."""
+    if (degree := LABELS.get(label.lower())) is not None:
+        return degree
+    try:
+        number = float(label)
+    except ValueError:
+        return None
+    return number if 0 <= number <= 1 else None
 
 
 def _own(config: PairsConfig, source: OwnTexts) -> Pairs:
     """User data with its splits. Without splits of its own, pairs are split by their first text, 8:1:1."""
     path = source.data.path
-    rows, found_notes = source.split_rows(config.split_column)
+    found, found_notes = source.split_rows(config.split_column)
+    rows = labelled_pairs(config, found)
     labelled = [row for row in rows if row.label]
     if not labelled:
         raise UserError(f"{path}: no label in column {config.label_column!r}")
@@ -105,35 +153,81 @@ def _own(config: PairsConfig, source: OwnTexts) -> Pairs:
             name = ("test", "validation")[part] if part < 2 else "train"
             split = "train" if name in taken else NAMES[name]
         parts[split].append(row)
-    notes = (*class_notes(row.written for row in kept), *found_notes, *own.missing_labels(rows))
+    counts = () if config.graded else class_notes(row.written for row in kept)
+    notes = (*counts, *found_notes, *own.missing_labels(rows))
     if leaks:
         notes += (f"{leaks} pairs are left out of training or validation: they are also in a later split",)
-    return replace(_table(config, parts, path, SPLITS), notes=notes, fingerprint=source.fingerprint)
+    pairs = _table(config, parts)
+    if config.hard_negatives:
+        pairs, added = with_hard_negatives(pairs, config.hard_negatives)
+        notes += (f"hard negatives: {', '.join(f'{count} {split}' for split, count in added.items())} pairs are added",)
+    return replace(_checked(pairs, path, SPLITS), notes=notes, fingerprint=source.fingerprint)
 
 
-def _table(config: PairsConfig, parts: dict[str, list[Example]], path: Path, needed: tuple[str, ...]) -> Pairs:
-    """Number the texts of pairs. Raises: UserError for another label than 0 and 1, or a split with only one of them."""
+def _table(config: PairsConfig, parts: dict[str, list[Example]]) -> Pairs:
+    """Number the texts of pairs; of equal pairs with equal labels, one is kept. Raises: UserError for another label."""
     texts, index = list[bytes](), dict[bytes, int]()
-    table = dict[str, NDArray[np.int64]]()
+    found = dict[str, dict[tuple[int, int, float], str]]()
     for split, rows in parts.items():
+        found[split] = {}
         for row in rows:
-            if row.label.lower() not in LABELS:
-                raise UserError(f"{row.place}: {config.label_column} must be 0 or 1, not {row.label!r}")
             for text in row.texts:
                 if text not in index:
                     index[text] = len(texts)
                     texts.append(text)
-        labels = [LABELS[row.label.lower()] for row in rows]
-        if split in needed and set(labels) != {0, 1}:
+            degree = degree_of(row.label)
+            if degree is None or not (config.graded or degree in BINARY):
+                allowed = "a number from 0 to 1" if config.graded else "0 or 1, or no or yes"
+                raise UserError(f"{row.place}: {config.label_column} must be {allowed}, not {row.label!r}")
+            found[split].setdefault((index[row.texts[0]], index[row.texts[1]], degree), row.place)
+    grades = tuple(sorted({*BINARY, *(degree for pairs in found.values() for *_, degree in pairs)}))
+    number = {degree: place for place, degree in enumerate(grades)}
+    table = {
+        split: np.array([(a, b, number[degree]) for a, b, degree in pairs], np.int64).reshape(-1, 3)
+        for split, pairs in found.items()
+    }
+    return Pairs(texts, table, np.zeros(len(texts), np.int64), grades, places=tuple(found["test"].values()))
+
+
+def with_hard_negatives(pairs: Pairs, count: int) -> tuple[Pairs, dict[str, int]]:
+    """Add `count` negatives for each match: the second texts of the split that are most like its first text.
+
+    Training pairs get them, and a split without negatives. No text that matches the first one in any split is added.
+
+    Returns: the pairs, and the number of added pairs of each split.
+    """
+    matches = {split: table[pairs.targets(table) >= MATCH][:, :2] for split, table in pairs.table.items()}
+    known = {tuple(row) for found in matches.values() for row in found.tolist()}
+    table, added = dict(pairs.table), dict[str, int]()
+    for split, found in matches.items():
+        if len(found) and (split == "train" or len(found) == len(table[split])):
+            mined = nearest(pairs.texts, found, known, count)
+            mined = mined[~np.isin(mined @ [len(pairs.texts), 1], table[split][:, :2] @ [len(pairs.texts), 1])]
+            table[split] = np.concatenate((table[split], np.insert(mined, 2, 0, axis=1)))
+            added[split] = len(mined)
+    return replace(pairs, table=table, places=pairs.places if "test" not in added else ()), added
+
+
+def _checked(pairs: Pairs, path: Path, needed: tuple[str, ...]) -> Pairs:
+    """The pairs. Raises: UserError for a split without pairs that belong together, or without others."""
+    names = ("label 1", "label 0") if pairs.grades == BINARY else (f"a label from {MATCH}", "a smaller one")
+    for split in needed:
+        is_match = pairs.targets(pairs.table[split]) >= MATCH
+        counts = (int(is_match.sum()), int((~is_match).sum()))
+        if not all(counts):
             how = "" if len(needed) == 1 else " (by the first text of each pair)"
             raise UserError(
-                f"{path}: the {split} split{how} has {labels.count(1)} pairs of label 1, {labels.count(0)} of label 0; "
-                "both labels are needed"
+                f"{path}: the {split} split{how} has {counts[0]} pairs of {names[0]}, {counts[1]} of {names[1]}; "
+                f"both are needed{'; --hard-negatives adds pairs that do not match' if counts[0] else ''}"
             )
-        pairs = [(index[row.texts[0]], index[row.texts[1]], label) for row, label in zip(rows, labels, strict=True)]
-        table[split] = np.array(pairs, np.int64).reshape(-1, 3)
-    places = tuple(row.place for row in parts["test"])
-    return Pairs(texts, table, np.zeros(len(texts), np.int64), places=places)
+    return pairs
+
+
+def _with_grades(pairs: NDArray[np.int64], grades: tuple[float, ...], others: tuple[float, ...]) -> NDArray[np.int64]:
+    """Pairs (M, 3) whose last column is an index in other grades, which contain these."""
+    found = pairs.copy()
+    found[:, 2] = np.searchsorted(others, np.array(grades)[pairs[:, 2]])
+    return found
 
 
 def _aan(data_dir: Path) -> Pairs:

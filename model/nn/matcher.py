@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from model.config.models import MatcherConfig
 from model.nn.encoder import Blocks, masked_mean
+from model.nn.lexical import LexicalHead, LexicalView
 from model.nn.stem import NgramStem
 
 
@@ -32,9 +33,9 @@ class DocumentEncoder(nn.Module):
 
     def __init__(self, config: MatcherConfig) -> None:
         super().__init__()
-        encoder = config.encoder
-        self.patch_length = config.stem.patch_length
-        self.stem = NgramStem(config.stem, encoder.seq_len, encoder.dim)
+        encoder, stem = config.required_encoder, config.required_stem
+        self.patch_length = stem.patch_length
+        self.stem = NgramStem(stem, encoder.seq_len, encoder.dim)
         self.dropout = nn.Dropout(encoder.dropout.embedding)
         self.blocks = Blocks(encoder)
         self.norm = nn.LayerNorm(encoder.dim)
@@ -85,14 +86,15 @@ class MatchingHead(nn.Module):
 
     def __init__(self, config: MatcherConfig) -> None:
         super().__init__()
-        dim = config.encoder.dim
+        encoder = config.required_encoder
+        dim = encoder.dim
         self.bilinear = nn.Linear(dim, 1)
         nn.init.constant_(self.bilinear.weight, 3 / math.sqrt(dim))
         nn.init.zeros_(self.bilinear.bias)
         last = nn.Linear(config.head_dim, 1)
         nn.init.zeros_(last.weight)
         nn.init.zeros_(last.bias)
-        dropout = nn.Dropout(config.encoder.dropout.hidden)
+        dropout = nn.Dropout(encoder.dropout.hidden)
         self.mlp = nn.Sequential(nn.Linear(4 * dim, config.head_dim), nn.ReLU(), dropout, last)
 
     @torch.no_grad()
@@ -124,3 +126,92 @@ class Matcher(nn.Module):
     def forward(self, document: Tensor, lengths: Tensor) -> Tensor:
         """Encode (B, N) bytes -> (B, C)."""
         return self.encoder(document, lengths)  # type: ignore[no-any-return]
+
+    @torch.no_grad()
+    def quantise(self) -> None:
+        """Quantise the table. For export; the model cannot be trained after it."""
+        self.encoder.stem.quantise()
+
+
+class ViewsEncoder(nn.Module):
+    """The vectors of both views of a document, one after the other.
+
+    Shape:  document (B, N) uint8; lengths (B,) int32; returns (B, C), the sum of the lengths of both vectors.
+    """
+
+    def __init__(self, lexical: LexicalView, learned: DocumentEncoder | None) -> None:
+        super().__init__()
+        self.lexical, self.learned = lexical, learned
+
+    def for_cuda(self) -> "ViewsEncoder":
+        """The same encoder for an export to CUDA. It shares the parameters."""
+        return ViewsEncoder(self.lexical.with_fixed_shapes(), self.learned and self.learned.for_cuda())
+
+    def forward(self, document: Tensor, lengths: Tensor) -> Tensor:
+        """Encode (B, N) bytes -> (B, C)."""
+        u = self.lexical(document, lengths)
+        return u if self.learned is None else torch.cat((u, self.learned(document, lengths)), dim=1)
+
+
+class ViewsHead(nn.Module):
+    """Weighted sum of the logits of both views, plus a bias.
+
+    Shape:      a, b (B, C); returns (B, 1).
+    Reference:  weights fitted on held-out data: stacked generalisation, Wolpert 1992, Neural Networks 5(2).
+    """
+
+    weights: Tensor
+    bias: Tensor
+
+    def __init__(self, dim: int, lexical: LexicalHead, learned: MatchingHead | None) -> None:
+        super().__init__()
+        self.dim, self.lexical, self.learned = dim, lexical, learned
+        self.register_buffer("weights", torch.tensor([1.0, 0.0]))
+        self.register_buffer("bias", torch.zeros(1))
+
+    @torch.no_grad()
+    def rescale(self, scale: float, shift: float) -> None:
+        """Replace the logit by scale * logit + shift, folded into the weights."""
+        self.weights.mul_(scale)
+        self.bias.mul_(scale).add_(shift)
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        """Logit (B, 1) of the vectors a and b, both (B, C)."""
+        logit: Tensor = self.weights[0] * self.lexical(a[..., : self.dim], b[..., : self.dim]) + self.bias
+        if self.learned is None:
+            return logit
+        learned: Tensor = self.learned(a[..., self.dim :], b[..., self.dim :])
+        return logit + self.weights[1] * learned
+
+
+class ViewsMatcher(nn.Module):
+    """Matcher in two views, which are fitted one after the other, or in the lexical view alone.
+
+    Its graphs are those of `Matcher`: encoder and head.
+    """
+
+    def __init__(self, config: MatcherConfig) -> None:
+        super().__init__()
+        assert config.lexical_view is not None
+        learned = (DocumentEncoder(config), MatchingHead(config)) if config.has_encoder else (None, None)
+        self.encoder = ViewsEncoder(LexicalView(config.lexical_view), learned[0])
+        self.head = ViewsHead(config.lexical_view.dim, LexicalHead(config.lexical_view.dim), learned[1])
+
+    def forward(self, document: Tensor, lengths: Tensor) -> Tensor:
+        """Encode (B, N) bytes -> (B, C)."""
+        return self.encoder(document, lengths)  # type: ignore[no-any-return]
+
+    @torch.no_grad()
+    def join(self, learned: Matcher) -> None:
+        """Take over the encoder and the head of a trained matcher."""
+        assert self.encoder.learned is not None
+        assert self.head.learned is not None
+        self.encoder.learned.load_state_dict(learned.encoder.state_dict())
+        self.head.learned.load_state_dict(learned.head.state_dict())
+
+    @torch.no_grad()
+    def quantise(self) -> None:
+        """Quantise the tables. For export; the model cannot be trained after it."""
+        self.encoder.lexical.quantise()
+        if self.encoder.learned is not None:
+            self.encoder.learned.stem.quantise()

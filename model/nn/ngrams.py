@@ -49,6 +49,17 @@ def find_hits(ids: Tensor, doc_index: Tensor, stretch: Tensor, *, has_fixed_shap
     return Hits(lookup(flat, is_known), lookup(doc_index, word), lookup(stretch, word))
 
 
+def count_occurrences(
+    hits: Hits, num_documents: int, num_rows: int, *, has_fixed_shapes: bool = False, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """How often the n-gram of each hit occurs in its document, (K,). Ids are below `num_rows`."""
+    place, num_places = hits.ids + hits.doc_index * num_rows, num_documents * num_rows
+    if has_fixed_shapes:
+        place, num_places = spread(place, hits.ids > 0, num_places), num_places + SPARE
+    zeros = torch.zeros(num_places, dtype=dtype, device=place.device)
+    return lookup(zeros.index_add(0, place, torch.ones_like(place, dtype=dtype)), place)
+
+
 class NgramClassifier(nn.Module):
     """Linear classifier over the set of a document's word n-grams.
 
@@ -84,15 +95,12 @@ class NgramClassifier(nn.Module):
         """Contributions (B, S, classes) to the logits, without the bias, of documents given as hits."""
         num_documents, num_stretches = shape
         ids, doc_index, stretch = hits
-        dtype, num_places = self.bias.dtype, num_documents * self.table.shape[0]
-        place = ids + doc_index * self.table.shape[0]
+        dtype = self.bias.dtype
         per_document = as_tensor(num_stretches, doc_index) if has_fixed_shapes else num_stretches
         target = doc_index * per_document + stretch
-        if has_fixed_shapes:
-            place, num_places = spread(place, ids > 0, num_places), num_places + SPARE
-        zeros = torch.zeros(num_places, dtype=dtype, device=ids.device)
-        occurrences = zeros.index_add(0, place, torch.ones_like(place, dtype=dtype))
-        counts = lookup(occurrences, place).unsqueeze(1)
+        counts = count_occurrences(
+            hits, num_documents, self.table.shape[0], has_fixed_shapes=has_fixed_shapes, dtype=dtype
+        ).unsqueeze(1)
         found = nn.functional.embedding(ids, self.table).to(dtype)
         if self.sublinear:  # f_h s_h W_h and (f_h s_h)^2 instead of s_h W_h and s_h^2
             factors = 1 + torch.log(counts)

@@ -14,6 +14,7 @@ from model.tasks.any_series import AnySeriesTask
 from model.tasks.base import TrainingTask
 from model.tasks.classification import ClassificationTask
 from model.tasks.forecasting import ForecastingTask
+from model.tasks.lexical_matching import LexicalMatchingTask
 from model.tasks.matching import MatchingTask
 from model.tasks.series_classification import SeriesClassificationTask
 from model.tasks.words import WordTask
@@ -28,7 +29,8 @@ def task_of(config: RunConfig, facts: Facts | None = None) -> TrainingTask[Any, 
         case SeriesClassificationRun():
             return SeriesClassificationTask(config, facts or {})
         case MatchingRun():
-            return MatchingTask(config, facts or {})
+            kind = MatchingTask if config.model.lexical_view is None else LexicalMatchingTask
+            return kind(config, facts or {})
         case ForecastingRun():
             return ForecastingTask(config, facts or {})
         case AnySeriesRun():

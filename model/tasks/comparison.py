@@ -5,13 +5,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from model.tasks.link import Outputs
+from model.tasks.link import Outputs, Targets
 
 RESAMPLES = 1_000
 """Number of bootstrap samples."""
-Metric = Callable[[Outputs, NDArray[np.int64]], float]
+Metric = Callable[[Outputs, Targets], float]
 """Outputs and labels -> a value in [0, 1]; larger is better."""
 
 
@@ -33,7 +32,7 @@ class Difference(NamedTuple):
 
 
 def difference(
-    metric: Metric, first: Outputs, second: Outputs, labels: NDArray[np.int64], groups: Sequence[Any] = ()
+    metric: Metric, first: Outputs, second: Outputs, labels: Targets, groups: Sequence[Any] = ()
 ) -> Difference:
     """Difference of a metric of two models' outputs for the same examples, first less second.
 

@@ -1,7 +1,7 @@
 """Links between a model's outputs and its answers: loss, probabilities, calibration and report.
 
 A task has one link: `SOFTMAX` for one label of several, `SIGMOIDS` for any number of labels, `SIGMOID` for a yes or no,
-`IDENTITY` for numbers.
+`DEGREE` for a degree from 0 to 1, `IDENTITY` for numbers.
 """
 
 import math
@@ -212,9 +212,9 @@ class Sigmoid(Link):
 
         Reference:  Platt 1999, "Probabilistic outputs for support vector machines".
         """
-        positive = int(targets.sum())
+        positive = float(targets.sum())
         high, low = (positive + 1) / (positive + 2), 1 / (len(targets) - positive + 2)
-        target = torch.from_numpy(np.where(targets == 1, high, low))
+        target = torch.from_numpy(low + (high - low) * targets)
         inputs = torch.from_numpy(outputs.astype(np.float64))
         solution = torch.tensor([1.0, 0.0], dtype=torch.float64, requires_grad=True)
         optimiser = torch.optim.LBFGS([solution], max_iter=100, line_search_fn="strong_wolfe")
@@ -234,6 +234,19 @@ class Sigmoid(Link):
         return {"accuracy": float(((scores >= 0.5) == targets).mean()), "auc": area_under_roc(scores, targets)}
 
 
+class Degree(Sigmoid):
+    """To which degree: targets from 0 to 1."""
+
+    def report(self, outputs: Outputs, targets: Targets) -> dict[str, float]:
+        """Rank correlation, linear correlation and mean absolute error of the scores."""
+        scores = self.probabilities(outputs).astype(np.float64)
+        return {
+            "spearman": spearman(scores, targets),
+            "pearson": correlation(scores, targets),
+            "mae": float(np.abs(scores - targets).mean()),
+        }
+
+
 class Identity(Link):
     """Numbers: outputs and targets have the same shape."""
 
@@ -251,7 +264,7 @@ class Identity(Link):
         return {"mse": float((size**2).mean()), "mae": float(size.mean())}
 
 
-SOFTMAX, SIGMOIDS, SIGMOID, IDENTITY = Softmax(), Sigmoids(), Sigmoid(), Identity()
+SOFTMAX, SIGMOIDS, SIGMOID, DEGREE, IDENTITY = Softmax(), Sigmoids(), Sigmoid(), Degree(), Identity()
 
 
 def link_of(targets: Targets | Tensor) -> Softmax | Sigmoids:
@@ -301,12 +314,28 @@ def calibration_error(bins: tuple[ReliabilityBin, ...]) -> float:
     return sum(part.examples * abs(part.score - part.accuracy) for part in bins) / total
 
 
-def area_under_roc(scores: NDArray[np.floating[Any]], labels: NDArray[np.int64]) -> float:
+def area_under_roc(scores: NDArray[np.floating[Any]], labels: Targets) -> float:
     """Probability that a positive row scores above a negative one; ties count half."""
-    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    ranks = (ends - (counts - 1) / 2)[inverse]  # mean rank of ties, from 1
-    positive = labels == 1
+    ranks, positive = ranks_of(scores), labels == 1
     count = int(positive.sum())
     excess = ranks[positive].sum() - count * (count + 1) / 2
     return float(excess / (count * (len(labels) - count)))
+
+
+def spearman(scores: NDArray[np.floating[Any]], targets: Targets) -> float:
+    """Correlation of the ranks; ties have their mean rank."""
+    return correlation(ranks_of(scores), ranks_of(targets))
+
+
+def correlation(first: NDArray[np.floating[Any]], second: NDArray[np.floating[Any]]) -> float:
+    """Pearson's correlation; 0 if one of the two is constant."""
+    a, b = first - first.mean(), second - second.mean()
+    size = math.sqrt(float((a**2).sum() * (b**2).sum()))
+    return float((a * b).sum()) / size if size else 0.0
+
+
+def ranks_of(values: NDArray[Any]) -> Doubles:
+    """Rank of each value, from 1; ties have their mean rank."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: Doubles = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+    return ranks

@@ -10,17 +10,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from artifact.arrays import Doubles
 from artifact.documents import pad_rows, pool
 from artifact.loading import HEAD_ROWS
 from artifact.manifest import ExportManifest, Result
 from model.config.run import MatchingRun
 from model.data.own import DataFiles, OwnTexts, read_own
-from model.data.pairs import Pairs, columns_of, data_terms, load_pairs, load_test_pairs
-from model.nn.matcher import Matcher
+from model.data.pairs import MATCH, Pairs, columns_of, data_terms, load_pairs, load_test_pairs
+from model.nn.matcher import Matcher, ViewsMatcher
 from model.tasks import tfidf
 from model.tasks.base import BASELINE, FINGERPRINT, Finished, Measurement, TrainingTask
 from model.tasks.graphs import Arrays, ExportGraph, GraphFunction, golden_documents, golden_vectors, module_functions
-from model.tasks.link import SIGMOID, area_under_roc
+from model.tasks.link import DEGREE, SIGMOID, Outputs, Sigmoid, Targets, area_under_roc, spearman
 from model.tasks.predictions import PairPredictions, Rival
 from model.tasks.rows import run_on_windows
 from model.training.learner import TaskLearner, TrainingBatch
@@ -42,14 +43,23 @@ RIVALS = {
 
 
 @dataclass(frozen=True)
-class MatchingTask(TrainingTask[MatchingRun, OwnTexts | Path, Pairs]):
-    """Dual encoder, trained on pairs and with in-batch negatives."""
+class PairTask(TrainingTask[MatchingRun, OwnTexts | Path, Pairs]):
+    """Two documents, encoded one by one, and a head that compares their vectors."""
 
     unit = "pair"
 
     @property
     def metric(self) -> str:
-        return "auc"
+        return "spearman" if self.config.data.graded else "auc"
+
+    @property
+    def link(self) -> Sigmoid:
+        """What a logit means: whether two documents match, or to which degree."""
+        return DEGREE if self.config.data.graded else SIGMOID
+
+    def value(self, logits: Outputs, targets: Targets) -> float:
+        """The metric of logits (M,) and targets (M,)."""
+        return self.link.report(logits, targets)[self.metric]
 
     @property
     def length(self) -> int:
@@ -83,7 +93,7 @@ class MatchingTask(TrainingTask[MatchingRun, OwnTexts | Path, Pairs]):
         return test if data is None else data.with_test(test)
 
     def pairs(self, data: Pairs, split: str) -> NDArray[np.int64]:
-        """Pairs (M, 3) of a split, as two document indices and a label; only disjoint ones if the recipe says so."""
+        """Pairs (M, 3) of a split, as in `Pairs.table`; only disjoint ones if the recipe says so."""
         return data.disjoint(split) if self.config.data.disjoint else data.table[split]
 
     def describe(self, data: Pairs) -> tuple[str, ...]:
@@ -94,28 +104,28 @@ class MatchingTask(TrainingTask[MatchingRun, OwnTexts | Path, Pairs]):
         if self.config.data.name != "own":
             return None
         train, validation = (self.pairs(data, split) for split in ("train", "val"))
-        return tfidf.fit_matcher(data.texts, train, validation, area_under_roc, settings or tuple(tfidf.VECTORIZERS))
+        return tfidf.fit_matcher(
+            data.texts,
+            (train[:, :2], data.targets(train)),
+            (validation[:, :2], data.targets(validation)),
+            self.cosine_value,
+            settings or tuple(tfidf.CLASSIFIERS),
+        )
 
-    def stages(self, data: Pairs) -> Sequence[Stage]:
-        return gradient_stages(self.learner(data), self.config.training, is_fitted_on_all=self.config.data.final_fit)
-
-    def learner(self, data: Pairs) -> "PairLearner":
-        """What training learns from."""
-        return PairLearner(self, data, self.pairs(data, "train"))
-
-    def build(self) -> Matcher:
-        return Matcher(self.config.model)
+    def cosine_value(self, scores: Outputs, targets: Targets) -> float:
+        """The metric of scores that are no logits: it depends on their order only."""
+        return spearman(scores, targets) if self.config.data.graded else area_under_roc(scores, targets)
 
     def graphs(self, model: nn.Module) -> tuple[ExportGraph, ...]:
-        assert isinstance(model, Matcher)
-        dim = self.config.model.encoder.dim
+        assert isinstance(model, Matcher | ViewsMatcher)
+        dim = self.recipe.model.dim
         return (
             ExportGraph(
                 "model",
                 model.encoder,
                 golden_documents(self.length),
                 ("vectors",),
-                self.config.model.buckets,
+                self.recipe.model.buckets,
                 model.encoder.for_cuda(),
                 fixed_for_all_batches=True,
             ),
@@ -123,19 +133,19 @@ class MatchingTask(TrainingTask[MatchingRun, OwnTexts | Path, Pairs]):
         )
 
     def finish(self, model: nn.Module, final: nn.Module | None, data: Pairs) -> Finished:
-        """Quantise the n-gram table; calibrate the head on the validation pairs."""
-        models = [one for one in (model, final) if isinstance(one, Matcher)]
+        """Quantise the tables; calibrate the head on the validation pairs."""
+        models = [one for one in (model, final) if isinstance(one, Matcher | ViewsMatcher)]
         for one in models:
-            one.encoder.stem.quantise()
+            one.quantise()
         functions = module_functions(self.graphs(model), torch.device("cpu"))
-        scaling = SIGMOID.calibrate(*self.logits(functions, data.texts, self.pairs(data, "val")))
+        scaling = self.link.calibrate(*self.logits(functions, data, self.pairs(data, "val")))
         for one in models:
             one.head.rescale(scaling.scale, scaling.shift)
         return self.finished(model, final)
 
     def measure(self, functions: Sequence[GraphFunction], data: Pairs) -> Measurement:
         pairs = self.pairs(data, "test")
-        logits, labels = self.logits(functions, data.texts, pairs)
+        logits, targets = self.logits(functions, data, pairs)
         which = "paper-disjoint" if self.config.data.disjoint else "all"
         compared, notes, rival = self._compared(data, pairs)
         if self.config.data.name == "aan":
@@ -150,11 +160,11 @@ class MatchingTask(TrainingTask[MatchingRun, OwnTexts | Path, Pairs]):
                 seeds=(self.config.seed,),
                 compared_with=compared.get(metric, "nothing"),
             )
-            for metric, value in SIGMOID.report(logits, labels).items()
+            for metric, value in self.link.report(logits, targets).items()
         )
         predictions = PairPredictions(
-            labels,
-            SIGMOID.probabilities(logits),
+            targets,
+            self.link.probabilities(logits),
             [(data.texts[a], data.texts[b]) for a, b, _ in pairs.tolist()],
             data.places if len(data.places) == len(pairs) else (),
             rival,
@@ -169,40 +179,41 @@ class MatchingTask(TrainingTask[MatchingRun, OwnTexts | Path, Pairs]):
             return {}, (), None
         baseline = self.baseline(data, self.facts[BASELINE]["setting"])
         assert baseline is not None
-        scores, labels = baseline.scores(data.texts, pairs[:, :2]), pairs[:, 2]
+        scores, targets = baseline.scores(data.texts, pairs[:, :2]), data.targets(pairs)
         seen = {
             (data.texts[a], data.texts[b]) for split in ("train", "val") for a, b, _ in self.pairs(data, split).tolist()
         }
         known = sum((data.texts[a], data.texts[b]) in seen for a, b, _ in pairs.tolist())
         notes = (f"{known} of the measured pairs are also in training or validation",) if known else ()
-        accuracy = float(((scores >= baseline.threshold) == labels).mean())
-        values = {"accuracy": accuracy, "auc": area_under_roc(scores, labels)}
+        values = {self.metric: self.cosine_value(scores, targets)}
+        if not self.config.data.graded:
+            values["accuracy"] = float(((scores >= baseline.threshold) == targets).mean())
         compared = {metric: tfidf.note(baseline.name, value) for metric, value in values.items()}
         return compared, notes, Rival(baseline.name, scores, baseline.threshold)
 
     def logits(
-        self, functions: Sequence[GraphFunction], documents: Sequence[bytes], pairs: NDArray[np.int64]
-    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Logits and labels of pairs of documents.
+        self, functions: Sequence[GraphFunction], data: Pairs, pairs: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float32], Doubles]:
+        """Logits (M,) and targets (M,) of pairs of documents (M, 3).
 
         Each document is cut to `data.max_bytes` and encoded once, in windows if it is longer than `max_length`.
         """
         encode, compare = functions
         needed, index = np.unique(pairs[:, :2], return_inverse=True)
         index = index.reshape(-1, 2)
-        texts = [documents[i][: self.config.data.max_bytes] for i in needed]
-        encoded = run_on_windows(encode, texts, self.length, self.overlap, self.config.model.buckets)
+        texts = [data.texts[i][: self.config.data.max_bytes] for i in needed]
+        encoded = run_on_windows(encode, texts, self.length, self.overlap, self.recipe.model.buckets)
         vectors = np.stack([pool(part) for part in encoded])
         logits = [
             compare({"a": vectors[part[:, 0]], "b": vectors[part[:, 1]]})
             for part in np.split(index, range(HEAD_ROWS, len(index), HEAD_ROWS))
         ]
-        return np.concatenate(logits)[:, 0], pairs[:, 2]
+        return np.concatenate(logits)[:, 0], data.targets(pairs)
 
     def manifest(self, golden: Arrays) -> dict[str, Any]:
         del golden
         return {
-            "min_length": self.config.model.stem.shortest,
+            "min_length": self.recipe.model.shortest,
             "max_length": self.length,
             "window_overlap": self.overlap,
         }
@@ -216,15 +227,35 @@ class MatchingTask(TrainingTask[MatchingRun, OwnTexts | Path, Pairs]):
 
 
 @dataclass(frozen=True)
+class MatchingTask(PairTask):
+    """Text matching by an encoder, trained on pairs and with in-batch negatives."""
+
+    def stages(self, data: Pairs) -> Sequence[Stage]:
+        return gradient_stages(self.learner(data), self.config.training, is_fitted_on_all=self.config.data.final_fit)
+
+    def learner(self, data: Pairs) -> "PairLearner":
+        """What training learns from."""
+        return PairLearner(self, data, self.pairs(data, "train"))
+
+    def build(self) -> Matcher:
+        return Matcher(self.config.model)
+
+
+@dataclass(frozen=True)
 class PairLearner(TaskLearner):
     """Pairs that train a matcher."""
 
     task: MatchingTask
     data: Pairs
     train: NDArray[np.int64]
-    """(M, 3): two document indices and a label."""
+    """(M, 3), as in `Pairs.table`."""
 
-    metric, unit = "auc", "pair"
+    unit = "pair"
+
+    @property
+    def metric(self) -> str:  # type: ignore[override]
+        """That of the task."""
+        return self.task.metric
 
     @property
     def config(self) -> MatchingRun:
@@ -242,12 +273,13 @@ class PairLearner(TaskLearner):
         assert isinstance(model, Matcher)
         seen = np.unique(self.train[:, :2])
         chosen = np.random.default_rng(self.config.seed).permutation(seen)
-        frequencies = torch.zeros(self.config.model.stem.num_buckets, device=device)
+        stem = model.encoder.stem
+        frequencies = torch.zeros(stem.config.num_buckets, device=device)
         counted = chosen[:FREQUENCY_DOCUMENTS]
         for document in counted:
-            rows = torch.unique(model.encoder.stem.rows(*(part.to(device) for part in self._padded([document]))))
+            rows = torch.unique(stem.rows(*(part.to(device) for part in self._padded([document]))))
             frequencies[rows[rows > 0] - 1] += 1  # row 0 stands for no n-gram
-        model.encoder.stem.initialise(frequencies, len(counted))
+        stem.initialise(frequencies, len(counted))
         documents, lengths = self._padded(chosen[:INITIAL_DOCUMENTS])
         model.encoder.standardise(documents.to(device), lengths.to(device))
 
@@ -266,13 +298,15 @@ class PairLearner(TaskLearner):
     def batches(self, epoch: int) -> Iterator[TrainingBatch]:
         """Yield batches with one half positive and one half negative pairs; documents are deduplicated.
 
+        Pairs are positive from a target of 1/2.
+
         Shape:  yields the U distinct documents of M pairs (U, length) uint8, lengths (U,) int32, a and b (M,) indices
-                        of documents, labels (M,), is_known (M/2, M/2): whether a_i and b_j, of positive pairs i and j,
+                        of documents, targets (M,), is_known (M/2, M/2): whether a_i and b_j, of positive pairs i and j,
                         are known to match; they are then not used as negatives.
         """
         generator = np.random.default_rng([self.config.seed, epoch])
-        half, known = self.config.training.batch_size // 2, _known(self.train)
-        positive, negative = (self.train[self.train[:, 2] == label] for label in (1, 0))
+        half, is_positive = self.config.training.batch_size // 2, self.data.targets(self.train) >= MATCH
+        positive, negative, known = self.train[is_positive], self.train[~is_positive], _known(self.train[is_positive])
         for _ in range(self.examples_per_epoch // (2 * half)):
             chosen = np.concatenate([part[generator.choice(len(part), half)] for part in (positive, negative)])
             distinct, index = np.unique(chosen[:, :2], return_inverse=True)
@@ -284,7 +318,7 @@ class PairLearner(TaskLearner):
                 lengths,
                 torch.from_numpy(index[:, 0]),
                 torch.from_numpy(index[:, 1]),
-                torch.from_numpy(chosen[:, 2]).float(),
+                torch.from_numpy(self.data.targets(chosen)).float(),
                 torch.tensor(is_known),
             )
 
@@ -309,9 +343,9 @@ class PairLearner(TaskLearner):
     def validate(self, model: nn.Module, device: torch.device) -> float:
         functions = module_functions(self.task.graphs(model), device)
         pairs = self.task.pairs(self.data, "val")[:VALIDATION_PAIRS]
-        return area_under_roc(*self.task.logits(functions, self.data.texts, pairs))
+        return self.task.value(*self.task.logits(functions, self.data, pairs))
 
 
 def _known(pairs: NDArray[np.int64]) -> set[tuple[int, int]]:
-    """Pairs of documents that match, in both orders."""
-    return {(a, b) for x, y, label in pairs.tolist() if label for a, b in ((x, y), (y, x))}
+    """Pairs in both orders."""
+    return {(a, b) for x, y, _ in pairs.tolist() for a, b in ((x, y), (y, x))}

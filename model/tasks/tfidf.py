@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from artifact.arrays import Doubles
 from artifact.documents import softmax
+from model.data.pairs import MATCH
 from model.data.sampling import sample
 from model.data.splits import folds
 from model.tasks.link import SIGMOIDS
@@ -31,7 +32,7 @@ CERTAIN = 30.0
 MATCHER = "TF-IDF cosine"
 DEFAULTS = "scikit-learn's defaults"
 VECTORIZERS: dict[str, dict[str, Any]] = {DEFAULTS: {}, "sublinear_tf, min_df=2": {"sublinear_tf": True, "min_df": 2}}
-"""Settings of the vectorizers of pairs, by their description; classifiers of earlier runs had them, too."""
+"""Settings of earlier runs, and of pairs, by their description."""
 STRENGTHS = {DEFAULTS: (1.0,), "sublinear_tf, min_df=2": (10.0,)}
 """Inverse regularisation C of classifiers of earlier runs, by the description of the vectorizer."""
 TUNED: dict[str, dict[str, Any]] = {
@@ -56,7 +57,7 @@ LABEL_SETTINGS = {f"sublinear_tf, min_df=2, C={strength:g}": strength for streng
 """C of each setting for any number of labels, by its description."""
 VALUE = re.compile(r"TF-IDF .*: (\d\.\d{4})")
 
-Metric = Callable[[Any, NDArray[np.int64]], float]
+Metric = Callable[[Any, NDArray[Any]], float]
 """Scores and labels -> a value in [0, 1]; larger is better."""
 
 
@@ -67,7 +68,7 @@ class Baseline:
     name: str
     """Its kind and settings."""
     setting: str
-    """Key of VECTORIZERS; of a classifier, key of CLASSIFIERS and C."""
+    """Key of CLASSIFIERS; of a classifier, with C."""
     value: float
     """Validation metric."""
     scores: Callable[..., Doubles]
@@ -258,32 +259,43 @@ def fit_labels(
 
 def fit_matcher(
     texts: Sequence[bytes],
-    train: NDArray[np.int64],
-    validation: NDArray[np.int64],
+    train: tuple[NDArray[np.int64], Doubles],
+    validation: tuple[NDArray[np.int64], Doubles],
     metric: Metric,
-    settings: Sequence[str] = tuple(VECTORIZERS),
+    settings: Sequence[str] = tuple(CLASSIFIERS),
 ) -> Baseline | None:
-    """Fit TF-IDF on the training texts with each of the settings; returns the best cosine on validation.
+    """Fit TF-IDF on the training texts; its cosine, with the setting that is best on the training pairs.
 
-    Shape:  train and validation (M, 3): index of a, index of b, label.
+    The texts alone are fitted, so that no labels of the training pairs are in the cosine.
+
+    Args:
+        texts: all texts.
+        train: pairs (M, 2), as indices of texts, and their targets (M,), 0 to 1.
+        validation: the same.
+        metric: metric of cosines and targets.
+        settings: keys of CLASSIFIERS.
 
     Returns None if no setting finds a word in the training texts.
+
     """
-    seen = np.unique(train[:, :2]).tolist()
+    seen = np.unique(train[0]).tolist()
     chosen = sample([len(texts[document]) for document in seen], MAX_DOCUMENTS, MAX_BYTES)
     fitted_on = [_decode(texts[seen[i]]) for i in chosen]
-    best: Baseline | None = None
-    for setting in settings:
-        vectorizer = _fitted(setting, fitted_on)
-        if vectorizer is None:
-            continue
-        scores = _cosines(vectorizer)
-        found, labels = scores(texts, validation[:, :2]), validation[:, 2]
-        value = metric(found, labels)
-        if best is None or value > best.value:
-            name = f"{MATCHER} ({setting}{_part(len(fitted_on), len(seen))})"
-            best = Baseline(name, setting, value, scores, best_threshold(found, labels))
-    return best
+    found: list[tuple[float, str, TfidfVectorizer]] = []
+    with tqdm(total=len(settings), desc="TF-IDF", unit="setting", leave=False, disable=None) as bar:
+        for setting in settings:
+            if (vectorizer := _fitted(setting, fitted_on)) is not None:
+                value = metric(_cosines(vectorizer)(texts, train[0]), train[1]) if len(settings) > 1 else 0.0
+                found.append((value, setting, vectorizer))
+            bar.update()
+    if not found:
+        return None
+    _, setting, vectorizer = max(found, key=lambda one: one[0])
+    scores = _cosines(vectorizer)
+    cosines, targets = scores(texts, validation[0]), validation[1]
+    name = f"{MATCHER} ({setting}{_part(len(fitted_on), len(seen))})"
+    threshold = best_threshold(cosines, (targets >= MATCH).astype(np.int64))
+    return Baseline(name, setting, metric(cosines, targets), scores, threshold)
 
 
 def best_threshold(scores: Doubles, labels: NDArray[np.int64]) -> float:

@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from model.nn.vectors import VectorClassifier
 from model.tasks.classification import grouped_batches
-from model.tasks.link import Outputs, link_of
+from model.tasks.link import Outputs, Targets, link_of
 from model.tasks.occurrences import Occurrences
 from model.training.learner import Learner, TrainingBatch
 
@@ -94,7 +94,7 @@ def mean_of_windows(logits: Outputs, counts: Sequence[int]) -> Outputs:
     return np.stack([part.mean(0) for part in np.split(logits, np.cumsum(counts)[:-1])])
 
 
-def fit_weights(first: Outputs, second: Outputs | None, labels: NDArray[np.int64]) -> tuple[float, float]:
+def fit_weights(first: Outputs, second: Outputs | None, labels: Targets) -> tuple[float, float]:
     """Weights a and b of `a first + b second` with the lowest cross-entropy. b >= 0; b = 0 without a second view.
 
     The labels are smoothed by 1 / (n + 1), as in `ClassLink.calibrate`, which keeps the weights finite.
@@ -124,7 +124,7 @@ def combined(first: Outputs, second: Outputs | None, weights: tuple[float, float
     return logits.astype(np.float32)
 
 
-def held_out_logits(first: Outputs, second: Outputs | None, labels: NDArray[np.int64]) -> Outputs:
+def held_out_logits(first: Outputs, second: Outputs | None, labels: Targets) -> Outputs:
     """Combined logits of each document, with weights fitted on the other folds."""
     fold, logits = np.arange(len(labels)) % FOLDS, np.zeros_like(first)
     for f in range(FOLDS):
@@ -134,7 +134,7 @@ def held_out_logits(first: Outputs, second: Outputs | None, labels: NDArray[np.i
     return logits
 
 
-def cross_entropies(logits: Outputs, labels: NDArray[np.int64]) -> NDArray[np.float64]:
+def cross_entropies(logits: Outputs, labels: Targets) -> NDArray[np.float64]:
     """Cross-entropy of each document in nats."""
     return link_of(labels).cross_entropies(torch.from_numpy(logits).double(), torch.from_numpy(labels)).numpy()
 

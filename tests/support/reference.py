@@ -490,11 +490,12 @@ def g_square(held: Sequence[int], documents: Sequence[int]) -> float:
 
 def document_vector(document: bytes, state: State, config: MatcherConfig) -> Array:
     """Vector (C,) of one document."""
-    x = stem(document, below(state, "stem"), config.stem, config.encoder.seq_len) * state["scale"]
-    count = math.ceil(len(document) / config.stem.patch_length)
-    context = x[:count] if config.encoder.is_length_aware else x
-    for i in range(config.encoder.num_layers):
-        context = block(context, below(state, f"blocks.{i}"), config.encoder, count)
+    encoder, stem_config = config.required_encoder, config.required_stem
+    x = stem(document, below(state, "stem"), stem_config, encoder.seq_len) * state["scale"]
+    count = math.ceil(len(document) / stem_config.patch_length)
+    context = x[:count] if encoder.is_length_aware else x
+    for i in range(encoder.num_layers):
+        context = block(context, below(state, f"blocks.{i}"), encoder, count)
     context = layer_norm(context, below(state, "norm"))
     v: Array = sum(x[t] + state["gate"] * context[t] for t in range(count)) / count
     v = (v - state["mean"]) / state["deviation"]

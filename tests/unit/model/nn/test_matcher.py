@@ -41,7 +41,7 @@ def padded(*texts: bytes) -> tuple[torch.Tensor, torch.Tensor]:
 
 @pytest.mark.parametrize("num_layers", [0, 1, 2])
 def test_vector_equals_reference(matcher_config: MatcherConfig, num_layers: int) -> None:
-    encoder = changed(matcher_config.encoder, num_layers=num_layers)
+    encoder = changed(matcher_config.required_encoder, num_layers=num_layers)
     config = changed(matcher_config, encoder=encoder)
     matcher = Matcher(config)
     state = reference.below(randomise(matcher), "encoder")
@@ -121,7 +121,7 @@ def test_trained_head_depends_on_the_order_of_the_documents(matcher: Matcher, ma
 
 @pytest.mark.parametrize("use_fourier", [True, False])
 def test_gradient_reaches_every_parameter(matcher_config: MatcherConfig, use_fourier: bool) -> None:
-    encoder = with_options(matcher_config.encoder, use_fourier=use_fourier)
+    encoder = with_options(matcher_config.required_encoder, use_fourier=use_fourier)
     matcher = Matcher(changed(matcher_config, encoder=encoder))
     randomise(matcher)
     vectors = matcher.train()(*padded(*TEXTS))
@@ -147,7 +147,7 @@ def test_standardise_changes_nothing_else(matcher: Matcher) -> None:
 
 
 def test_length_aware_vector_is_the_same_for_any_number_of_patches(matcher_config: MatcherConfig) -> None:
-    encoder = changed(matcher_config.encoder, mode="length-aware")
+    encoder = changed(matcher_config.required_encoder, mode="length-aware")
     matcher = Matcher(changed(matcher_config, encoder=encoder))
     randomise(matcher)
     matcher.encoder.stem.train()

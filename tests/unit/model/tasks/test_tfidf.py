@@ -84,20 +84,18 @@ def test_empty_texts_have_no_baseline() -> None:
     assert fit_classifier(([b"one", b"two"], [1, 1]), ([b"one"], [1]), 2, accuracy) is None
 
 
-@pytest.mark.parametrize("texts", [[b"1 2 3", b"- ."], [b"x", b"y"]])
-def test_pairs_without_words_have_no_baseline(texts: list[bytes]) -> None:
-    pairs = np.array([[0, 1, 0], [1, 1, 1]])
-    assert fit_matcher(texts, pairs, pairs, area_under_roc) is None
+def test_pairs_without_characters_have_no_baseline() -> None:
+    pairs = (np.array([[0, 1], [1, 1]]), np.array([0.0, 1.0]))
+    assert fit_matcher([b" ", b"\n"], pairs, pairs, area_under_roc) is None
 
 
 def test_matcher_compares_cosines_with_a_threshold() -> None:
     texts = [b"tea pot", b"tea cup", b"rail track", b"rail sleeper"]
-    pairs = np.array([[0, 1, 1], [2, 3, 1], [0, 2, 0], [1, 3, 0]])
-    found = fit_matcher(texts, pairs, pairs, area_under_roc)
+    pairs, targets = np.array([[0, 1], [2, 3], [0, 2], [1, 3]]), np.array([1.0, 1.0, 0.0, 0.0])
+    found = fit_matcher(texts, (pairs, targets), (pairs, targets), area_under_roc)
     assert found is not None
     assert found.value == 1
-    scores = found.scores(texts, pairs[:, :2])
-    assert ((scores >= found.threshold) == pairs[:, 2]).all()
+    assert ((found.scores(texts, pairs) >= found.threshold) == targets).all()
     assert found.scores([b"tea", b"tea"], np.array([[0, 1]])) == pytest.approx([1.0])
 
 

@@ -1,0 +1,105 @@
+"""Lexical view of a document for pairs: a projection of its TF-IDF vector. Used by `model.nn.matcher`."""
+
+import copy
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from artifact.arrays import Doubles
+from model.config.models import LexicalViewConfig
+from model.nn.ngrams import count_occurrences, find_hits
+from model.nn.vocabulary import Vocabulary
+from model.nn.words import WordHasher
+
+SMALLEST = 1e-12
+"""Smallest squared length of a vector."""
+
+
+class LexicalView(nn.Module):
+    """Bytes -> projection of the TF-IDF vector of the document's word n-grams, with a mean square of 1.
+
+    u = sum over the n-grams h of (1 + log k_h) s_h V_h;  out = sqrt(dim) u / |u|
+
+    k_h is the number of occurrences of n-gram h in the document, s_h its scale and V_h its row of the right singular
+    vectors of the training documents (model.tasks.lexical). Row h of the table holds s_h V_h. A document without a
+    known n-gram is the zero vector.
+
+    Shape:      document (B, N) uint8, zero-padded, N at most max_length; lengths (B,) int32; returns (B, dim).
+    Reference:  Deerwester et al. 1990, "Indexing by latent semantic analysis", JASIS 41(6). Not in the S3Attention
+                paper.
+    """
+
+    def __init__(self, config: LexicalViewConfig) -> None:
+        super().__init__()
+        self.words = WordHasher(config.longest, config.max_length)
+        self.vocabulary = Vocabulary(config.num_ngrams)
+        # Row 0 (no n-gram) stays zero.
+        self.table = nn.Parameter(torch.zeros(1 + config.num_ngrams, config.dim), requires_grad=False)
+        self.has_fixed_shapes = False
+        """As in `WordClassifier`."""
+
+    def with_fixed_shapes(self) -> "LexicalView":
+        """The same view, sharing its parameters, with fixed shapes."""
+        other = copy.copy(self)
+        other.has_fixed_shapes = True
+        return other
+
+    def forward(self, document: Tensor, lengths: Tensor) -> Tensor:
+        """Project (B, N) bytes -> (B, dim)."""
+        num_documents, num_rows = document.shape[0], self.table.shape[0]
+        hashes, doc_index, position = self.words(document, lengths, has_fixed_shapes=self.has_fixed_shapes)
+        ids = self.vocabulary(hashes.flatten()).reshape(hashes.shape)
+        hits = find_hits(ids, doc_index, torch.zeros_like(position), has_fixed_shapes=self.has_fixed_shapes)
+        counts = count_occurrences(hits, num_documents, num_rows, has_fixed_shapes=self.has_fixed_shapes)
+        rows = nn.functional.embedding(hits.ids, self.table).float() * ((1 + torch.log(counts)) / counts).unsqueeze(1)
+        empty = torch.zeros(num_documents, self.table.shape[1], device=rows.device)
+        u = empty.index_add(0, hits.doc_index, rows)  # (B, dim)
+        return u * torch.rsqrt(u.square().mean(dim=1, keepdim=True) + SMALLEST)
+
+    @torch.no_grad()
+    def fill(self, hashes: NDArray[np.int64], table: Doubles) -> None:
+        """Set distinct hashes (R,) and their rows (R, dim), R at most num_ngrams, dim at most that of the view.
+
+        Raises: ValueError if no perfect hash of the n-grams is found.
+        """
+        self.vocabulary.fill(hashes)
+        self.table.zero_()
+        self.table[1 : 1 + len(table), : table.shape[1]] = torch.from_numpy(table).to(self.table)
+
+    @torch.no_grad()
+    def quantise(self) -> None:
+        """Store the table in half precision. For export."""
+        self.table = nn.Parameter(self.table.half(), requires_grad=False)
+
+
+class LexicalHead(nn.Module):
+    """Logit that two documents match, from their lexical views.
+
+    logit = p (a * b) + d |a - b| + c,  with a and b divided by their lengths
+
+    With equal weights p and without d, it is a scaled cosine.
+
+    Shape:      a, b (B, dim); returns (B, 1).
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.products = nn.Parameter(torch.zeros(dim), requires_grad=False)
+        self.differences = nn.Parameter(torch.zeros(dim), requires_grad=False)
+        self.bias = nn.Parameter(torch.zeros(1), requires_grad=False)
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        """Logit (B, 1) of the vectors a and b, both (B, dim), which may be means over windows."""
+        a, b = (x * torch.rsqrt(x.square().sum(dim=-1, keepdim=True) + SMALLEST) for x in (a, b))
+        logit = (a * b) @ self.products + (a - b).abs() @ self.differences + self.bias
+        return logit.unsqueeze(-1)
+
+    @torch.no_grad()
+    def fill(self, products: Doubles, differences: Doubles, bias: Doubles) -> None:
+        """Set the fitted weights, both (R,), R at most dim, and the bias (1,)."""
+        for parameter, values in ((self.products, products), (self.differences, differences)):
+            parameter.zero_()
+            parameter[: len(values)] = torch.from_numpy(values).to(parameter)
+        self.bias.copy_(torch.from_numpy(bias))

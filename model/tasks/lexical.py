@@ -1,0 +1,225 @@
+"""Fit of the lexical view of a matcher: n-grams, their projection, and the weights of its head.
+
+Used by `model.tasks.lexical_matching`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from artifact.arrays import Doubles
+from model.config.models import LexicalViewConfig
+from model.data.splits import folds
+from model.nn.lexical import LexicalHead, LexicalView
+from model.nn.words import WordHasher
+from model.tasks.ngrams import Counted, count
+from model.tasks.regression import without_warnings
+
+MIN_DOCUMENTS = 2
+"""Number of documents with an n-gram from which it counts."""
+EXPONENTS = (1.0, 2.0)
+"""Exponents of the inverse document frequency that are compared."""
+STRENGTHS = (0.0, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1)
+"""Inverse regularisation C of what the weights of products and differences have beyond the cosine; 0 for the cosine."""
+COSINE = 30.0
+"""Factor of the cosine, in its standard deviations: its weight is nearly free."""
+MAX_ITERATIONS = 300
+SMALLEST = 1e-12
+
+
+class Choice(NamedTuple):
+    """Hyperparameters that cross-validation chooses."""
+
+    longest: int
+    """Maximum length of an n-gram in words."""
+    exponent: float
+    """An n-gram's scale is its inverse document frequency to this power."""
+    strength: float
+    """One of STRENGTHS."""
+
+
+class Weights(NamedTuple):
+    """Arguments of `LexicalHead.fill`."""
+
+    products: Doubles
+    differences: Doubles
+    bias: Doubles
+    """(1,)."""
+
+    def logits(self, a: Doubles, b: Doubles) -> Doubles:
+        """Logits (M,) of vectors a and b of length 1, (M, dim)."""
+        found: Doubles = (a * b) @ self.products + np.abs(a - b) @ self.differences + self.bias
+        return found
+
+
+@dataclass(frozen=True)
+class Projection:
+    """N-grams and their rows, the arguments of `LexicalView.fill`, and what they make of the training documents."""
+
+    hashes: NDArray[np.int64]
+    """(R,)."""
+    table: Doubles
+    """(R, dim)."""
+    vectors: Doubles
+    """(documents, dim), of length 1, or zero."""
+
+
+@dataclass(frozen=True)
+class FittedLexical:
+    """A fitted lexical view."""
+
+    hashes: NDArray[np.int64]
+    """(R,)."""
+    table: Doubles
+    """(R, dim)."""
+    weights: Weights
+
+    def fill(self, view: LexicalView, head: LexicalHead) -> None:
+        """Copy the parameters into a model."""
+        view.fill(self.hashes, self.table)
+        head.fill(*self.weights)
+
+
+@dataclass(frozen=True)
+class LabelledPairs:
+    """Pairs of documents to learn from."""
+
+    index: NDArray[np.int64]
+    """Documents a and b of each pair, (M, 2)."""
+    targets: Doubles
+    """Degree to which they match, (M,), from 0 to 1."""
+
+    def of(self, rows: NDArray[np.int64]) -> "LabelledPairs":
+        """Only some of the pairs."""
+        return LabelledPairs(self.index[rows], self.targets[rows])
+
+
+def choose(texts: Sequence[bytes], pairs: LabelledPairs, config: LexicalViewConfig, seed: int) -> Choice:
+    """The hyperparameters with the lowest cross-entropy of held-out pairs.
+
+    Exponents are compared with single words, then longer n-grams with the best exponent. Folds are by the first
+    document of the pairs. The projections are fitted on all training documents, without labels.
+
+    Raises: ValueError if no n-gram is in several documents.
+    """
+    parts, found = folds((pairs.targets >= 0.5).astype(np.int64), pairs.index[:, 0]), dict[Choice, float]()
+    tried = np.concatenate(parts)
+
+    def compare(counted: Counted, longest: int, exponent: float) -> None:
+        vectors = project(counted, exponent, config.dim, seed).vectors
+        a, b = (vectors[column] for column in pairs.index.T)
+        logits = np.zeros((len(STRENGTHS), len(pairs.targets)))
+        for held_out in parts:
+            rest = np.setdiff1d(np.arange(len(pairs.targets)), held_out)
+            fitted = fit_weights(a[rest], b[rest], pairs.targets[rest], STRENGTHS)
+            logits[:, held_out] = [weights.logits(a[held_out], b[held_out]) for weights in fitted]
+        for strength, one in zip(STRENGTHS, logits[:, tried], strict=True):
+            found[Choice(longest, exponent, strength)] = _cross_entropy(one, pairs.targets[tried])
+        bar.update()
+
+    total = len(EXPONENTS) + config.longest - 1
+    with tqdm(total=total, desc="lexical view", unit="setting", leave=False, disable=None) as bar:
+        counted = _counted(texts, 1, config)
+        for exponent in EXPONENTS:
+            compare(counted, 1, exponent)
+        best = min(found, key=found.__getitem__)
+        for longest in range(2, config.longest + 1):
+            compare(_counted(texts, longest, config), longest, best.exponent)
+    return min(found, key=found.__getitem__)
+
+
+def fit(
+    texts: Sequence[bytes], pairs: LabelledPairs, config: LexicalViewConfig, choice: Choice, seed: int
+) -> FittedLexical:
+    """Fit the view and its head on all pairs. Raises: ValueError if no n-gram is in several documents."""
+    counted = _counted(texts, choice.longest, config)
+    projection = project(counted, choice.exponent, config.dim, seed)
+    a, b = (projection.vectors[column] for column in pairs.index.T)
+    (weights,) = fit_weights(a, b, pairs.targets, [choice.strength])
+    return FittedLexical(projection.hashes, projection.table, weights)
+
+
+def _counted(texts: Sequence[bytes], longest: int, config: LexicalViewConfig) -> Counted:
+    """The most frequent n-grams of the documents. Raises: ValueError if no n-gram is in several documents."""
+    hasher = WordHasher(longest, config.max_length)
+    counted = count(hasher, texts, config.max_length, config.max_length // 8)
+    documents = counted.document_sets().getnnz(axis=0)
+    kept = np.flatnonzero(documents >= MIN_DOCUMENTS)
+    if not len(kept):
+        raise ValueError("no word is in several documents")
+    kept = np.sort(kept[np.argsort(-documents[kept], kind="stable")][: config.num_ngrams])
+    return counted.of_ngrams(kept)
+
+
+def project(counted: Counted, exponent: float, dim: int, seed: int) -> Projection:
+    """Singular vectors of the documents' n-grams, scaled by their inverse document frequency to a power.
+
+    The document's vector is computed as in `LexicalView`: of each window, then their mean, of length 1.
+
+    Reference:  Halko, Martinsson and Tropp 2011, arXiv:0909.4061 (randomised decomposition).
+    """
+    from sklearn.utils.extmath import randomized_svd
+
+    documents = counted.document_sets()
+    frequency = documents.getnnz(axis=0)
+    scales = (np.log((1 + documents.shape[0]) / (1 + frequency)) + 1) ** exponent
+    columns = np.arange(len(scales))
+    features, _ = counted.features(columns, scales, 0.0, sublinear=True)
+    rank = min(dim, *features.shape)
+    _, _, components = randomized_svd(features, rank, random_state=seed)
+    table = scales[:, None] * components.T
+    counts = counted.windows.copy()
+    counts.data = 1 + np.log(counts.data.astype(np.float64))
+    windows = _unit(counts @ table)
+    return Projection(counted.hashes, table, _unit(counted.means @ windows))
+
+
+def fit_weights(a: Doubles, b: Doubles, targets: Doubles, strengths: Sequence[float]) -> list[Weights]:
+    """Weights of products and differences for each inverse regularisation C, from vectors a and b (M, dim).
+
+    A logistic regression. What is regularised is the deviation from a scaled cosine. A target between 0 and 1 counts as
+    a share of a match.
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    products, differences = a * b, np.abs(a - b)
+    cosine = products.sum(1)
+    scales = [
+        COSINE / max(SMALLEST, cosine.std()),
+        1 / max(SMALLEST, products.std()),
+        1 / max(SMALLEST, differences.std()),
+    ]
+    centre = differences.mean(0)
+    features = np.concatenate(
+        ((cosine - cosine.mean())[:, None] * scales[0], products * scales[1], (differences - centre) * scales[2]),
+        axis=1,
+    )
+    is_shared = (targets > 0) & (targets < 1)
+    rows = np.concatenate((np.arange(len(targets)), np.flatnonzero(is_shared)))
+    labels = np.concatenate((targets > 0, np.zeros(is_shared.sum(), np.bool_)))
+    weights = np.concatenate((np.where(is_shared, targets, 1.0), 1 - targets[is_shared]))
+    dim, found = a.shape[1], list[Weights]()
+    for strength in strengths:
+        count = 1 + 2 * dim if strength else 1
+        regression = LogisticRegression(C=strength or 1.0, max_iter=MAX_ITERATIONS)
+        with without_warnings():
+            regression.fit(features[rows, :count], labels, weights)
+        w = np.zeros(1 + 2 * dim)
+        w[:count] = regression.coef_[0]
+        shared, own, other = w[0] * scales[0], w[1 : 1 + dim] * scales[1], w[1 + dim :] * scales[2]
+        bias = regression.intercept_ - shared * cosine.mean() - other @ centre
+        found.append(Weights(own + shared, other, bias))
+    return found
+
+
+def _unit(x: Doubles) -> Doubles:
+    found: Doubles = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), SMALLEST)
+    return found
+
+
+def _cross_entropy(logits: Doubles, targets: Doubles) -> float:
+    return float((np.logaddexp(0, logits) - targets * logits).mean())

@@ -1,0 +1,294 @@
+"""Training of a matcher of own pairs: the lexical view, the encoder, and the weights of both.
+
+Used by the commands through `model.tasks`.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from artifact.arrays import Doubles
+from model.config.run import MatchingRun
+from model.data.pairs import Pairs
+from model.data.sampling import sample
+from model.errors import UserError
+from model.nn.matcher import Matcher, ViewsMatcher
+from model.tasks import tfidf
+from model.tasks.base import Finished
+from model.tasks.comparison import difference
+from model.tasks.graphs import module_functions
+from model.tasks.lexical import Choice, FittedLexical, LabelledPairs, Weights, choose, fit
+from model.tasks.link import Outputs
+from model.tasks.matching import MatchingTask, PairTask
+from model.tasks.views import cross_entropies, fit_weights, held_out_logits, is_better
+from model.training import checkpoint
+from model.training.checkpoint import BEST, FINAL, LAST, Progress, RunFolder
+from model.training.loop import peak_memory_bytes
+from model.training.stages import MODEL, Stage, check_steps
+from model.training.stages import fit as fit_gradients
+
+VIEW_FILE = "lexical-view.npz"
+"""File of a run folder: the fitted lexical view."""
+CHOICE = "lexical_view"
+"""Key of a fact: hyperparameters of the lexical view that training chose."""
+HAS_ENCODER = "has_encoder"
+"""Key of a fact: whether training kept the encoder."""
+LEXICAL_STAGE, ENCODER_STAGE = "lexical view", "encoder"
+"""Names of stages."""
+MAX_DOCUMENTS, MAX_BYTES = 20_000, 100_000_000
+"""Maximum number and size of the documents on which the lexical view is fitted; of more, a random sample is used."""
+
+
+@dataclass(frozen=True)
+class LexicalMatchingTask(PairTask):
+    """Text matching by a lexical view, and by an encoder where it helps."""
+
+    @property
+    def recipe(self) -> MatchingRun:
+        config = self.config.model
+        if self.facts.get(HAS_ENCODER, config.has_encoder):
+            return self.config
+        return self.config.model_copy(update={"model": config.model_copy(update={"stem": None, "encoder": None})})
+
+    def of_encoder(self) -> MatchingTask:
+        """The task of the encoder alone, which learns as a matcher without a lexical view."""
+        model = self.config.model.model_copy(update={"lexical_view": None})
+        return MatchingTask(self.config.model_copy(update={"model": model}), self.facts)
+
+    def trains_encoder(self, data: Pairs) -> bool:
+        """Whether there are enough pairs to train the encoder."""
+        return self.config.model.has_encoder and len(self.pairs(data, "train")) >= self.config.model.encoder_pairs
+
+    def stages(self, data: Pairs) -> Sequence[Stage]:
+        stages = [Stage(LEXICAL_STAGE, partial(fit_lexical, self, data))]
+        if is_trained := self.trains_encoder(data):
+            learner = self.of_encoder().learner(data)
+            check_steps(learner.examples_per_epoch, self.config.training)
+            stages.append(Stage(ENCODER_STAGE, partial(fit_encoder, self, data)))
+        inputs = (LEXICAL_STAGE, ENCODER_STAGE) if is_trained else (LEXICAL_STAGE,)
+        stages.append(Stage(MODEL, partial(weigh_views, self), inputs))
+        if self.config.data.final_fit:
+            stages.append(Stage("final fit", partial(fit_lexical_on_all, self, data), (MODEL,)))
+        return stages
+
+    def build(self) -> ViewsMatcher:
+        config = self.recipe.model
+        assert config.lexical_view is not None
+        longest = self.facts[CHOICE]["longest"] if CHOICE in self.facts else config.lexical_view.longest
+        view = config.lexical_view.model_copy(update={"longest": longest})
+        return ViewsMatcher(config.model_copy(update={"lexical_view": view}))
+
+    def conclude(
+        self, finished: Finished, data: Pairs, baseline: tfidf.Baseline | None, progress: Progress
+    ) -> tuple[str, ...]:
+        line = f"the model is the lexical view ({described(Choice(**self.facts[CHOICE]))})"
+        records = {record["stage"]: record for record in progress.history}
+        first, both = records[LEXICAL_STAGE], records.get(ENCODER_STAGE)
+        if both is None:
+            needed = self.config.model.encoder_pairs
+            line += f" alone; the encoder with S3Attention was not trained: it needs {needed:,} training pairs"
+        else:
+            kept = self.facts[HAS_ENCODER]
+            line += f"{' and the' if kept else ' alone; the'} encoder with S3Attention{'' if kept else ' was left out'}"
+            gain = "validation cross-entropy {:.4f} with it, {:.4f} without"
+            line += ": " + gain.format(both["validation_cross_entropy"], first["validation_cross_entropy"])
+        if baseline is None:
+            return (line,)
+        pairs = self.pairs(data, "val")
+        functions = module_functions(finished.graphs, torch.device("cpu"))
+        logits, labels = self.logits(functions, data, pairs)
+        scores = baseline.scores(data.texts, pairs[:, :2])
+        found = difference(self.value, logits, scores, labels, pairs[:, 0].tolist())
+        compared = f"validation {self.metric} {self.value(logits, labels):.4f}"
+        return (
+            line,
+            f"warning: {compared} is below that of {baseline.name}, {baseline.value:.4f}: {found}"
+            if found.is_behind
+            else f"{compared}, {baseline.name} {baseline.value:.4f}: {found}",
+        )
+
+
+@dataclass(frozen=True)
+class View:
+    """What a view says of the validation pairs."""
+
+    logits: Outputs
+    """Logits of the view for the validation pairs, (M, 1)."""
+    targets: Doubles
+    """(M, 1)."""
+    seconds: float
+    """What the stage has taken."""
+    examples: int
+    """Number of training pairs."""
+
+
+@dataclass(frozen=True)
+class LexicalStage:
+    """Output of the stage `lexical view`."""
+
+    task: LexicalMatchingTask
+    """With the facts of a model of this view alone."""
+    fitted: FittedLexical
+    model: ViewsMatcher
+    """With this view alone."""
+    view: View
+
+
+@dataclass(frozen=True)
+class EncoderStage:
+    """Output of the stage `encoder`."""
+
+    model: Matcher
+    view: View
+
+
+def described(choice: Choice) -> str:
+    """The hyperparameters of the lexical view in words."""
+    words = "words" if choice.longest == 1 else f"n-grams of up to {choice.longest} words"
+    power = "" if choice.exponent == 1 else f" to the power of {choice.exponent:g}"
+    head = f"products and differences with C = {choice.strength:g}" if choice.strength else "their cosine"
+    return f"{words}, inverse document frequency{power}, {head}"
+
+
+def labelled(task: PairTask, data: Pairs, pairs: NDArray[np.int64]) -> tuple[list[bytes], LabelledPairs]:
+    """The distinct documents of pairs, cut to `data.max_bytes`, and the pairs; a sample of them if there are many."""
+    used, _ = np.unique(pairs[:, :2], return_inverse=True)
+    kept = sample([min(len(data.texts[i]), task.config.data.max_bytes) for i in used], MAX_DOCUMENTS, MAX_BYTES)
+    if len(kept) < len(used):
+        print(f"lexical view: fitted on a random {len(kept):,} of {len(used):,} documents, and the pairs of these")
+        pairs = pairs[np.isin(pairs[:, :2], used[kept]).all(axis=1)]
+        used = np.unique(pairs[:, :2])
+    texts = [data.texts[i][: task.config.data.max_bytes] for i in used]
+    return texts, LabelledPairs(np.searchsorted(used, pairs[:, :2]), data.targets(pairs))
+
+
+def fit_lexical(task: LexicalMatchingTask, data: Pairs, folder: RunFolder) -> LexicalStage:
+    """Choose the hyperparameters of the lexical view and fit it; kept in lexical-view.npz. Raises: UserError."""
+    folder.begin()
+    path = folder.path / VIEW_FILE
+    if not path.is_file():
+        checkpoint.write_arrays(path, _fitted_lexical(task, data))
+    with checkpoint.reading_result(path) as file, np.load(file) as stored:
+        choice = Choice(*(stored[name].item() for name in Choice._fields))
+        fitted = FittedLexical(stored["hashes"], stored["table"], Weights(*(stored[name] for name in Weights._fields)))
+        seconds = stored["seconds"].item()
+    task = replace(task, facts={**task.facts, CHOICE: choice._asdict(), HAS_ENCODER: False})
+    model = task.build()
+    fitted.fill(model.encoder.lexical, model.head.lexical)
+    return LexicalStage(task, fitted, model, _view(LEXICAL_STAGE, task, model, data, folder, seconds))
+
+
+def _fitted_lexical(task: LexicalMatchingTask, data: Pairs) -> dict[str, Any]:
+    """Choose the hyperparameters of the lexical view and fit it; returns both, and what the fit took."""
+    started, config = time.perf_counter(), task.config.model.lexical_view
+    assert config is not None
+    texts, pairs = labelled(task, data, task.pairs(data, "train"))
+    try:
+        choice = choose(texts, pairs, config, task.config.seed)
+    except ValueError as error:
+        raise UserError(f"training documents: {error}") from None
+    print(f"lexical view, chosen by cross-validation: {described(choice)}", flush=True)
+    fitted = fit(texts, pairs, config, choice, task.config.seed)
+    return {
+        **choice._asdict(),
+        **fitted.weights._asdict(),
+        "hashes": fitted.hashes,
+        "table": fitted.table,
+        "seconds": time.perf_counter() - started,
+    }
+
+
+def fit_encoder(task: LexicalMatchingTask, data: Pairs, folder: RunFolder) -> EncoderStage:
+    """Train the encoder alone, as a matcher without a lexical view, or resume it; in the folder `encoder`."""
+    alone = task.of_encoder()
+    inside = folder.inside(ENCODER_STAGE, alone.config)
+    progress = fit_gradients(alone.learner(data), inside)
+    model = alone.build()
+    checkpoint.load_best(model, inside.path)
+    return EncoderStage(model, _view(ENCODER_STAGE, alone, model, data, folder, progress.seconds))
+
+
+def _view(stage: str, task: PairTask, model: nn.Module, data: Pairs, folder: RunFolder, seconds: float) -> View:
+    """What a model of one view says of the validation pairs; printed."""
+    pairs = task.pairs(data, "val")
+    functions = module_functions(task.graphs(model), folder.device)
+    logits, targets = task.logits(functions, data, pairs)
+    value = task.value(logits, targets)
+    print(f"{stage}: validation {task.metric} {value:.4f}", flush=True)
+    examples = len(task.pairs(data, "train"))
+    model.cpu()
+    return View(logits[:, None], targets[:, None], seconds, examples)
+
+
+def weigh_views(
+    task: LexicalMatchingTask, folder: RunFolder, lexical: LexicalStage, encoder: EncoderStage | None = None
+) -> Progress:
+    """Combine the views, or leave the encoder out; writes best.pt and last.pt."""
+    first, second = lexical.view, None if encoder is None else encoder.view
+    record, losses = _record(LEXICAL_STAGE, task, first, None)
+    records, model, facts = [record], lexical.model, {**folder.facts, **lexical.task.facts}
+    weights = fit_weights(first.logits, None, first.targets)
+    if encoder is not None and second is not None:
+        with_both, losses_of_both = _record(ENCODER_STAGE, task, first, second)
+        records.append(with_both)
+        both = fit_weights(first.logits, second.logits, first.targets)
+        is_kept = both[1] > 0 and is_better(losses_of_both, losses)
+        compared = f"{losses_of_both.mean():.4f} with it, {losses.mean():.4f} without"
+        print(f"encoder {'kept' if is_kept else 'left out'}: validation cross-entropy {compared}")
+        if is_kept:
+            facts, weights, record = {**facts, HAS_ENCODER: True}, both, with_both
+            model = replace(task, facts=facts).build()
+            lexical.fitted.fill(model.encoder.lexical, model.head.lexical)
+            model.join(encoder.model)
+    model.head.weights.copy_(torch.tensor(weights))
+    progress = folder.started()
+    progress.best, progress.epoch = record[f"validation_{task.metric}"], task.config.training.epochs
+    progress.history, progress.seconds = records, sum(view.seconds for view in (first, second) if view)
+    progress.peak_memory_bytes = peak_memory_bytes(torch.device("cpu"))
+    folder.write_metrics(records)
+    for name in (BEST, LAST):
+        replace(folder, facts=facts).save(name, progress, {"model": model.state_dict()})
+    return progress
+
+
+def _record(
+    stage: str, task: LexicalMatchingTask, lexical: View, encoder: View | None
+) -> tuple[dict[str, Any], Doubles]:
+    """Validation metrics with the views up to a stage, and the cross-entropy of each pair.
+
+    The views are combined with weights that are fitted on other pairs.
+    """
+    logits = held_out_logits(lexical.logits, None if encoder is None else encoder.logits, lexical.targets)
+    losses, view = cross_entropies(logits, lexical.targets), lexical if encoder is None else encoder
+    return {
+        "stage": stage,
+        f"validation_{task.metric}": task.value(logits[:, 0], lexical.targets[:, 0]),
+        "validation_cross_entropy": float(losses.mean()),
+        "examples_per_second": view.examples / view.seconds,
+        "peak_memory_bytes": peak_memory_bytes(torch.device("cpu")),
+    }, losses
+
+
+def fit_lexical_on_all(task: LexicalMatchingTask, data: Pairs, folder: RunFolder, progress: Progress) -> None:
+    """Fit the lexical view again, on the pairs of all splits; the encoder and the weights remain. Writes final.pt."""
+    path = folder.path / FINAL
+    if path.exists():
+        return
+    best = checkpoint.load(folder.path / BEST)
+    task = replace(task, facts={**task.facts, **best.facts})
+    model = task.build()
+    checkpoint.load_weights(model, best.state, folder.path / BEST)
+    assert task.config.model.lexical_view is not None
+    pairs = np.concatenate([task.pairs(data, split) for split in ("train", "val", "test")])
+    texts, found = labelled(task, data, pairs)
+    fitted = fit(texts, found, task.config.model.lexical_view, Choice(**task.facts[CHOICE]), task.config.seed)
+    fitted.fill(model.encoder.lexical, model.head.lexical)
+    replace(folder, facts=best.facts).save(FINAL, progress, {"model": model.state_dict()})
+    print(f"{path}: lexical view fitted on all {len(pairs)} pairs")
