@@ -11,22 +11,27 @@ CHUNK = 512
 
 
 def nearest(
-    texts: Sequence[bytes], matches: NDArray[np.int64], known: Collection[tuple[int, ...]], count: int
+    texts: Sequence[bytes],
+    matches: NDArray[np.int64],
+    candidates: NDArray[np.int64],
+    known: Collection[tuple[int, ...]],
+    count: int,
 ) -> NDArray[np.int64]:
-    """Pairs (M, 2) of first texts and the second texts that are most like them by the cosine of TF-IDF.
+    """Pairs (M, 2) of first texts and the candidates that are most like them by the cosine of TF-IDF.
 
     A first text gets `count` of them for each of its matches, the most similar first; fewer if there are no others.
 
     Args:
         texts: all texts.
         matches: pairs of a first and a second text that match, as indices (P, 2).
+        candidates: the texts to choose from (C,).
         known: pairs that are left out.
         count: number of pairs for each match.
 
     """
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    wanted, candidates = Counter(matches[:, 0].tolist()), np.unique(matches[:, 1])
+    wanted = Counter(matches[:, 0].tolist())
     firsts = np.array(list(wanted))
     vectorizer = TfidfVectorizer(sublinear_tf=True, token_pattern=r"(?u)\S+", dtype=np.float32)
     others = vectorizer.fit_transform(texts[i].decode(errors="replace") for i in candidates).T.tocsr()

@@ -190,22 +190,24 @@ def _table(config: PairsConfig, parts: dict[str, list[Example]]) -> Pairs:
 
 
 def with_hard_negatives(pairs: Pairs, count: int) -> tuple[Pairs, dict[str, int]]:
-    """Add `count` negatives for each match: the second texts of the split that are most like its first text.
+    """Add `count` negatives for each match: the second texts that are most like its first text.
 
-    Training pairs get them, and a split without negatives. No text that matches the first one in any split is added.
+    Training pairs get them, and a split that has no negatives. The second texts are those of the training matches; of
+    another split, those of all matches, so that its negatives are as hard. No text that matches is added.
 
     Returns: the pairs, and the number of added pairs of each split.
     """
     matches = {split: table[pairs.targets(table) >= MATCH][:, :2] for split, table in pairs.table.items()}
-    known = {tuple(row) for found in matches.values() for row in found.tolist()}
+    known = {tuple(row) for table in pairs.table.values() for row in table[:, :2].tolist()}
     table, added = dict(pairs.table), dict[str, int]()
+    everything = np.concatenate(list(matches.values()))
     for split, found in matches.items():
         if len(found) and (split == "train" or len(found) == len(table[split])):
-            mined = nearest(pairs.texts, found, known, count)
-            mined = mined[~np.isin(mined @ [len(pairs.texts), 1], table[split][:, :2] @ [len(pairs.texts), 1])]
+            candidates = np.unique((found if split == "train" else everything)[:, 1])
+            mined = nearest(pairs.texts, found, candidates, known, count)
             table[split] = np.concatenate((table[split], np.insert(mined, 2, 0, axis=1)))
             added[split] = len(mined)
-    return replace(pairs, table=table, places=pairs.places if "test" not in added else ()), added
+    return replace(pairs, table=table, places=() if "test" in added else pairs.places), added
 
 
 def _checked(pairs: Pairs, path: Path, needed: tuple[str, ...]) -> Pairs:

@@ -14,7 +14,8 @@ from model.nn.vocabulary import Vocabulary
 from model.nn.words import WordHasher
 
 SMALLEST = 1e-12
-"""Smallest squared length of a vector."""
+"""Squares of vectors count as at least this much, so that a zero vector stays zero. As a bound: the exporter takes an
+addition of so small a number for one of zero."""
 
 
 class LexicalView(nn.Module):
@@ -56,7 +57,7 @@ class LexicalView(nn.Module):
         rows = nn.functional.embedding(hits.ids, self.table).float() * ((1 + torch.log(counts)) / counts).unsqueeze(1)
         empty = torch.zeros(num_documents, self.table.shape[1], device=rows.device)
         u = empty.index_add(0, hits.doc_index, rows)  # (B, dim)
-        return u * torch.rsqrt(u.square().mean(dim=1, keepdim=True) + SMALLEST)
+        return u * torch.rsqrt(u.square().mean(dim=1, keepdim=True).clamp(min=SMALLEST))
 
     @torch.no_grad()
     def fill(self, hashes: NDArray[np.int64], table: Doubles) -> None:
@@ -92,7 +93,7 @@ class LexicalHead(nn.Module):
 
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
         """Logit (B, 1) of the vectors a and b, both (B, dim), which may be means over windows."""
-        a, b = (x * torch.rsqrt(x.square().sum(dim=-1, keepdim=True) + SMALLEST) for x in (a, b))
+        a, b = (x * torch.rsqrt(x.square().sum(dim=-1, keepdim=True).clamp(min=SMALLEST)) for x in (a, b))
         logit = (a * b) @ self.products + (a - b).abs() @ self.differences + self.bias
         return logit.unsqueeze(-1)
 

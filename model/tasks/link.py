@@ -315,9 +315,11 @@ def calibration_error(bins: tuple[ReliabilityBin, ...]) -> float:
 
 
 def area_under_roc(scores: NDArray[np.floating[Any]], labels: Targets) -> float:
-    """Probability that a positive row scores above a negative one; ties count half."""
+    """Probability that a positive row scores above a negative one; ties count half. 1/2 if all rows have one label."""
     ranks, positive = ranks_of(scores), labels == 1
     count = int(positive.sum())
+    if count in (0, len(labels)):
+        return 0.5
     excess = ranks[positive].sum() - count * (count + 1) / 2
     return float(excess / (count * (len(labels) - count)))
 

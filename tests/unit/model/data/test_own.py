@@ -26,7 +26,7 @@ from model.data import own
 from model.data import pairs as pairs_module
 from model.data.documents import DocumentSet, columns_of, load_documents
 from model.data.own import DataFiles, TextColumns, read_own
-from model.data.pairs import SPLITS, Pairs
+from model.data.pairs import SPLITS, Pairs, load_test_pairs
 from model.errors import UserError
 from model.runs.load import find_run, load_trained
 from model.tasks import task_of
@@ -44,7 +44,10 @@ SMALL_PAIRS = [
     *("training.epochs=1", "model.stem.num_buckets=1024", "model.encoder.dim=8", "model.encoder.num_heads=1"),
     *("model.encoder.ffn_dim=8", "model.head_dim=8"),
 ]
-ONE_LENGTH = {"text-classification": "model.ngram_view.max_length=256", "text-matching": "model.encoder.seq_len=16"}
+ONE_LENGTH = {
+    "text-classification": ("model.ngram_view.max_length=256",),
+    "text-matching": ("model.encoder.seq_len=16", "model.lexical_view.max_length=256"),
+}
 """Sets one row length, 256 bytes. The recipe would choose several, whose graph takes longer to export."""
 
 Write = Callable[[str, bytes | str], Path]
@@ -80,7 +83,7 @@ def train(
     path: Path, runs: Path, *arguments: object, task: str = "text-classification", one_length: bool = True
 ) -> int:
     small = SMALL if task == "text-classification" else SMALL_PAIRS
-    small = [*small, ONE_LENGTH[task]] if one_length else small
+    small = [*small, *ONE_LENGTH[task]] if one_length else small
     overrides = [part for setting in small for part in ("--set", setting)]
     return call("train", "--task", task, "--data", path, "--runs", runs, "--device", "cpu", *overrides, *arguments)
 
@@ -944,10 +947,68 @@ def test_pairs_without_a_label_or_text_are_dropped_and_counted(write: Write) -> 
 
 def test_split_without_pairs_of_both_labels_is_an_error(write: Write) -> None:
     rows = [{**row, "label": 1} for row in pair_rows(100)]
-    with pytest.raises(
-        UserError, match=r"the train split .* has \d+ pairs of label 1, 0 of label 0; both labels are needed"
-    ):
+    with pytest.raises(UserError, match=r"the train split .* has \d+ pairs of label 1, 0 of label 0; both are needed"):
         load_pairs(PAIRS, write("a.jsonl", json_lines(rows)))
+
+
+@pytest.mark.parametrize(("no", "yes"), [("no", "yes"), ("False", "True"), (0, 1), ("0.0", "1.0")])
+def test_labels_of_pairs_may_be_words(write: Write, no: object, yes: object) -> None:
+    rows = [{**row, "label": yes if row["label"] else no} for row in pair_rows(100)]
+    expected = load_pairs(PAIRS, write("b.jsonl", json_lines(pair_rows(100)))).table
+    assert all(
+        (found == expected[split]).all()
+        for split, found in load_pairs(PAIRS, write("a.jsonl", json_lines(rows))).table.items()
+    )
+
+
+def test_labels_of_pairs_may_be_degrees(write: Write) -> None:
+    rows = [{**row, "label": (0.75 if row["label"] else 0.25) + 0.001 * i} for i, row in enumerate(pair_rows(100))]
+    pairs = load_pairs(PAIRS.model_copy(update={"graded": True}), path := write("a.jsonl", json_lines(rows)))
+    found = {
+        (pairs.texts[a].decode(), pairs.texts[b].decode()): degree
+        for table in pairs.table.values()
+        for (a, b, _), degree in zip(table.tolist(), pairs.targets(table), strict=True)
+    }
+    assert found == {(str(row["a"]), str(row["b"])): row["label"] for row in rows}
+    config = PAIRS.model_copy(update={"graded": True})
+    other = load_test_pairs(config, read_own(DataFiles(data=path), pairs_module.columns_of(config)).data)
+    joined = pairs.with_test(other)
+    assert joined.targets(joined.table["train"]).tolist() == pairs.targets(pairs.table["train"]).tolist()
+    assert sorted(joined.targets(joined.table["test"])) == sorted(found.values())
+    with pytest.raises(UserError, match=r"label must be 0 or 1, or no or yes, not '0\.\d+'"):
+        load_pairs(PAIRS, path)
+    rows[3]["label"] = 4.5
+    with pytest.raises(UserError, match=r"a.jsonl:4: label must be a number from 0 to 1, not '4.5'"):
+        load_pairs(PAIRS.model_copy(update={"graded": True}), write("a.jsonl", json_lines(rows)))
+
+
+def test_three_texts_are_a_pair_that_matches_and_one_that_does_not(write: Write) -> None:
+    rows: list[dict[str, object]] = [
+        {"q": f"query {i // 2}", "yes": f"match {i // 2}", "no": f"other {i}"} for i in range(100)
+    ]
+    config = PairsConfig(name="own", text_column="q", other_column="yes", negative_column="no")
+    pairs = load_pairs(config, write("a.jsonl", json_lines(rows)))
+    found = [
+        (pairs.texts[a].decode(), pairs.texts[b].decode(), label)
+        for table in pairs.table.values()
+        for a, b, label in table.tolist()
+    ]
+    matches = [(f"query {i}", f"match {i}", 1) for i in range(50)]
+    assert sorted(found) == sorted(matches + [(f"query {i // 2}", f"other {i}", 0) for i in range(100)])
+
+
+def test_hard_negatives_make_pairs_of_matches_alone_a_data_set(write: Write) -> None:
+    rows: list[dict[str, object]] = [{"a": f"red tea {i}", "b": f"red tea pot {i}", "label": "yes"} for i in range(100)]
+    path = write("a.jsonl", json_lines(rows))
+    with pytest.raises(UserError, match="both are needed; --hard-negatives adds pairs that do not match"):
+        load_pairs(PAIRS, path)
+    pairs = load_pairs(PAIRS.model_copy(update={"hard_negatives": 2}), path)
+    known = {(str(row["a"]), str(row["b"])) for row in rows}
+    for split, table in pairs.table.items():
+        negatives = table[pairs.targets(table) == 0]
+        assert len(negatives) == 2 * int(pairs.targets(table).sum()) > 0, split
+        assert not known & {(pairs.texts[a].decode(), pairs.texts[b].decode()) for a, b, _ in negatives.tolist()}
+    assert re.search(r"hard negatives: \d+ train, \d+ val, \d+ test pairs are added", " ".join(pairs.notes))
 
 
 def test_pairs_may_have_files_or_a_column_of_splits(write: Write) -> None:

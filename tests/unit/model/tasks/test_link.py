@@ -8,10 +8,12 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from scipy.stats import spearmanr
 from sklearn.metrics import accuracy_score, f1_score
 
 from artifact.documents import softmax
 from model.tasks.link import (
+    DEGREE,
     IDENTITY,
     SIGMOID,
     SIGMOIDS,
@@ -21,6 +23,7 @@ from model.tasks.link import (
     calibration_error,
     memberships,
     rarest,
+    spearman,
 )
 
 Case = tuple[np.ndarray, np.ndarray]
@@ -298,3 +301,30 @@ def test_memberships_have_a_class_of_rows_without_a_label() -> None:
 
 def test_rarest_label_of_a_row() -> None:
     assert rarest(np.array([[1, 1, 0], [1, 0, 0], [0, 0, 0], [0, 0, 1]])).tolist() == [1, 0, 3, 2]
+
+
+def test_rank_correlation_has_mean_ranks_for_ties() -> None:
+    generator = np.random.default_rng(0)
+    scores, targets = generator.integers(5, size=40).astype(float), generator.integers(4, size=40) / 3
+    assert spearman(scores, targets) == pytest.approx(spearmanr(scores, targets).statistic)
+    assert spearman(np.ones(3), np.array([0.0, 0.5, 1.0])) == 0
+
+
+def test_degrees_are_reported_by_their_correlations() -> None:
+    logits, degrees = np.array([-2.0, 0.0, 3.0]), np.array([0.1, 0.4, 0.9])
+    scores = 1 / (1 + np.exp(-logits))
+    found = DEGREE.report(logits, degrees)
+    assert found["spearman"] == 1
+    assert found["pearson"] == pytest.approx(np.corrcoef(scores, degrees)[0, 1], abs=1e-6)
+    assert found["mae"] == pytest.approx(np.abs(scores - degrees).mean(), abs=1e-6)
+
+
+def test_calibration_of_degrees_finds_scale_and_shift() -> None:
+    logits = np.linspace(-3, 3, 20_000)
+    scaling = DEGREE.calibrate(logits, 1 / (1 + np.exp(-(2 * logits - 1))))
+    assert (scaling.scale, scaling.shift) == pytest.approx((2, -1), abs=0.02)
+
+
+def test_area_is_one_half_if_all_rows_have_one_label() -> None:
+    assert area_under_roc(np.array([0.1, 0.9]), np.array([1, 1])) == 0.5
+    assert area_under_roc(np.array([0.1, 0.9]), np.array([0, 0])) == 0.5

@@ -1,0 +1,99 @@
+"""Fit of the lexical view: projections, and the weights of products and differences."""
+
+import numpy as np
+import pytest
+import torch
+
+from artifact.documents import pad_rows
+from model.config.models import LexicalViewConfig
+from model.nn.lexical import LexicalHead, LexicalView
+from model.nn.words import WordHasher
+from model.tasks.lexical import EXPONENTS, STRENGTHS, LabelledPairs, choose, fit, fit_weights, project
+from model.tasks.link import area_under_roc
+from model.tasks.ngrams import count
+
+CONFIG = LexicalViewConfig(longest=2, num_ngrams=512, dim=16, max_length=256)
+
+
+def topics(number: int = 60, noise: int = 4) -> tuple[list[bytes], np.ndarray]:
+    """Texts of three topics, and the topic of each."""
+    generator = np.random.default_rng(0)
+    words = [[f"topic{topic}word{i}" for i in range(8)] for topic in range(3)]
+    topic = generator.integers(3, size=number)
+    common = [f"common{i}" for i in range(6)]
+    texts = [" ".join([*generator.choice(words[t], 4), *generator.choice(common, noise)]).encode() for t in topic]
+    return texts, topic
+
+
+def pairs_of(topic: np.ndarray, number: int = 300) -> LabelledPairs:
+    index = np.random.default_rng(1).integers(len(topic), size=(number, 2))
+    index = index[index[:, 0] != index[:, 1]]
+    return LabelledPairs(index, (topic[index[:, 0]] == topic[index[:, 1]]).astype(np.float64))
+
+
+@pytest.mark.parametrize("exponent", EXPONENTS)
+def test_projections_equal_what_the_model_computes(exponent: float) -> None:
+    texts, _ = topics()
+    texts.append(b" ".join(texts[:12]))  # longer than a window
+    counted = count(WordHasher(1, CONFIG.max_length), texts, CONFIG.max_length, CONFIG.max_length // 8)
+    found = project(counted, exponent, CONFIG.dim, 0)
+    view = LexicalView(CONFIG).eval()
+    view.fill(found.hashes, found.table)
+    document, lengths = pad_rows(texts[:60], CONFIG.max_length)
+    with torch.inference_mode():
+        vectors = view(torch.from_numpy(document), torch.from_numpy(lengths)).double().numpy()
+    assert vectors / np.sqrt(CONFIG.dim) == pytest.approx(found.vectors[:60], abs=1e-5)
+    assert np.linalg.norm(found.vectors, axis=1) == pytest.approx(np.ones(len(texts)))
+
+
+def test_without_a_strength_the_logit_is_a_scaled_cosine() -> None:
+    generator = np.random.default_rng(0)
+    a, b = generator.standard_normal((2, 200, 6))
+    targets = ((a * b).sum(1) + generator.standard_normal(200) > 0).astype(np.float64)
+    (weights,) = fit_weights(a, b, targets, [0.0])
+    assert weights.products == pytest.approx(np.full(6, weights.products[0]))
+    assert weights.products[0] > 0
+    assert (weights.differences == 0).all()
+
+
+def test_a_larger_strength_fits_the_training_pairs_more_closely() -> None:
+    generator = np.random.default_rng(0)
+    a, b = generator.standard_normal((2, 400, 6))
+    targets = (a[:, 0] * b[:, 0] > 0).astype(np.float64)  # one dimension decides
+    found = [area_under_roc(one.logits(a, b), targets) for one in fit_weights(a, b, targets, STRENGTHS)]
+    assert found == sorted(found)
+    assert found[-1] > found[0] + 0.1
+
+
+def test_a_degree_counts_as_shares_of_both_labels() -> None:
+    generator = np.random.default_rng(0)
+    a, b = generator.standard_normal((2, 40, 3))
+    degrees = np.where(np.arange(40) % 2, 0.75, 0.0)
+    repeated = np.repeat(np.arange(40), 4)
+    labels = (np.tile(np.arange(4), 40) < 4 * degrees[repeated]).astype(np.float64)
+    (graded,) = fit_weights(a, b, degrees, [4.0])
+    (binary,) = fit_weights(a[repeated], b[repeated], labels, [1.0])
+    assert graded.logits(a, b) == pytest.approx(binary.logits(a, b), abs=0.02)
+
+
+def test_choice_and_fit_find_topics() -> None:
+    texts, topic = topics()
+    pairs = pairs_of(topic)
+    choice = choose(texts, pairs, CONFIG, 0)
+    assert (choice.longest, choice.exponent, choice.strength) in {
+        (longest, exponent, strength) for longest in (1, 2) for exponent in EXPONENTS for strength in STRENGTHS
+    }
+    assert choose(texts, pairs, CONFIG, 0) == choice
+    fitted = fit(texts, pairs, CONFIG, choice, 0)
+    view, head = LexicalView(CONFIG.model_copy(update={"longest": choice.longest})), LexicalHead(CONFIG.dim)
+    fitted.fill(view, head)
+    document, lengths = pad_rows(texts, CONFIG.max_length)
+    with torch.inference_mode():
+        vectors = view(torch.from_numpy(document), torch.from_numpy(lengths))
+        logits = head(*(vectors[column] for column in torch.from_numpy(pairs.index.T)))[:, 0].numpy()
+    assert area_under_roc(logits, pairs.targets) > 0.97
+
+
+def test_texts_without_a_common_word_are_an_error() -> None:
+    with pytest.raises(ValueError, match="no word is in several documents"):
+        choose([b"one", b"two"], LabelledPairs(np.array([[0, 1], [1, 0]]), np.array([0.0, 1.0])), CONFIG, 0)

@@ -1,0 +1,148 @@
+"""Training of a matcher of own pairs, from the file to the export."""
+
+import csv
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from artifact import load
+from artifact.exports import read_manifest
+from artifact.tasks.matching import MatcherManifest
+from model.data.own import DataFiles
+from model.runs.load import load_trained
+from model.tasks.lexical_matching import CHOICE, HAS_ENCODER, LexicalMatchingTask
+from model.training import checkpoint
+from model.training.checkpoint import BEST, FINAL
+from tests.support.commands import call
+
+SMALL = (
+    *("model.lexical_view.dim=16", "model.lexical_view.max_length=256", "model.encoder.seq_len=16"),
+    *("model.encoder.dim=8", "model.encoder.num_heads=1", "model.encoder.ffn_dim=8", "model.head_dim=8"),
+    *("model.stem.num_buckets=1024", "training.epochs=1", "training.batch_size=16"),
+)
+
+Train = Callable[..., Path]
+"""Trains with some settings and returns the folder of the run."""
+
+
+def topics(number: int) -> list[tuple[str, str, int]]:
+    """Pairs of texts, which match if they are about one topic."""
+    generator = np.random.default_rng(0)
+    words = [[f"topic{topic}word{i}" for i in range(8)] for topic in range(3)]
+    rows = []
+    for i in range(number):
+        first, second = generator.integers(3, size=2)
+        a, b = (" ".join([*generator.choice(words[t], 4), "common", str(i)]) for t in (first, second))
+        rows.append((a, b, int(first == second)))
+    return rows
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "pairs.csv"
+    with path.open("w", newline="") as stream:
+        csv.writer(stream).writerows([("text_a", "text_b", "label"), *topics(400)])
+    return path
+
+
+@pytest.fixture
+def train(file: Path, tmp_path: Path) -> Train:
+    def train_with(*settings: str, data: Path = file) -> Path:
+        words = [word for setting in (*SMALL, *settings) for word in ("--set", setting)]
+        command = ("train", "--task", "text-matching", "--data", data, "--runs", tmp_path, "--device", "cpu")
+        assert call(*command, *words) == 0
+        return tmp_path / "pairs-seed0"
+
+    return train_with
+
+
+def task_of(run: Path, file: Path) -> LexicalMatchingTask:
+    task = load_trained(run, DataFiles(data=file)).task
+    assert isinstance(task, LexicalMatchingTask)
+    return task
+
+
+def test_lexical_view_alone_is_trained_exported_and_asked(
+    train: Train, file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = train()
+    told = capsys.readouterr().out
+    assert "alone; the encoder with S3Attention was not trained: it needs 20,000 training pairs\n" in told
+    assert re.search(r"\nvalidation auc [01]\.\d{4}, TF-IDF cosine \(.*\) [01]\.\d{4}: [+-]\d", told)
+    task = task_of(run, file)
+    assert not task.facts[HAS_ENCODER]
+    assert set(task.facts[CHOICE]) == {"longest", "exponent", "strength"}
+    assert task.recipe.model.encoder is None
+    values = {one["metric"]: one["value"] for one in json.loads((run / "evaluation.json").read_text())}
+    assert values["auc"] > 0.95
+    assert call("export", run, "--data", file, "--out", tmp_path / "exports", "--device", "cpu") == 0
+    model = load(tmp_path / "exports" / "pairs")
+    same, other = model.score([("topic1word1 topic1word2", "topic1word3"), ("topic1word1", "topic2word3")])
+    assert same["score"] > 0.5 > other["score"]
+
+
+def test_encoder_is_trained_and_weighed(train: Train, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = train("model.encoder_pairs=0")
+    told = capsys.readouterr().out
+    found = re.search(r"encoder (kept|left out): validation cross-entropy (.*) with it, (.*) without", told)
+    assert found is not None
+    assert task_of(run, file).facts[HAS_ENCODER] == (found[1] == "kept")
+    stages = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [stage["stage"] for stage in stages] == ["lexical view", "encoder"]
+    assert (run / "encoder" / BEST).is_file()
+
+
+def test_encoder_that_helps_is_kept(
+    train: Train, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("model.tasks.lexical_matching.is_better", lambda *_: True)
+    run = train("model.encoder_pairs=0", "training.epochs=4", "training.learning_rate=0.01")
+    trained = load_trained(run, DataFiles(data=file))
+    assert trained.task.facts[HAS_ENCODER], capsys.readouterr().out
+    assert call("export", run, "--data", file, "--out", tmp_path / "exports", "--device", "cpu") == 0
+    manifest = read_manifest(tmp_path / "exports" / "pairs" / "1")
+    assert isinstance(manifest, MatcherManifest)
+    assert manifest.dim == 16 + 8
+
+
+def test_resumed_run_keeps_the_fitted_view(train: Train, file: Path, tmp_path: Path) -> None:
+    run = train()
+    stored, best = (run / "lexical-view.npz").read_bytes(), checkpoint.load(run / BEST)
+    (run / BEST).unlink()
+    words = [word for setting in SMALL for word in ("--set", setting)]
+    command = ("train", "--task", "text-matching", "--data", file, "--runs", tmp_path, "--device", "cpu", "--resume")
+    assert call(*command, *words) == 0
+    assert (run / "lexical-view.npz").read_bytes() == stored
+    again = checkpoint.load(run / BEST).state["model"]
+    assert all((again[name] == value).all() for name, value in best.state["model"].items())
+
+
+def test_final_fit_reads_the_pairs_of_all_splits(train: Train, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = train("data.final_fit=true")
+    assert f"{run / FINAL}: lexical view fitted on all 400 pairs\n" in capsys.readouterr().out
+    assert load_trained(run, DataFiles(data=file)).finished.final is not None
+
+
+def test_degrees_are_trained_and_reported(train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    graded = tmp_path / "pairs.csv"
+    with graded.open("w", newline="") as stream:
+        rows = [(a, b, 0.2 + 0.6 * label + 0.001 * (i % 100)) for i, (a, b, label) in enumerate(topics(400))]
+        csv.writer(stream).writerows([("text_a", "text_b", "label"), *rows])
+    run = train(data=graded)
+    values = {one["metric"]: one["value"] for one in json.loads((run / "evaluation.json").read_text())}
+    assert values["spearman"] > 0.6
+    assert values["mae"] < 0.2
+    assert "validation spearman" in capsys.readouterr().out
+
+
+def test_texts_without_a_common_word_are_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "pairs.csv"
+    rows = "".join(f"a{i},b{i},{i % 2}\n" for i in range(100))
+    path.write_text(f"text_a,text_b,label\n{rows}")
+    command = ("train", "--task", "text-matching", "--data", path, "--runs", tmp_path / "runs", "--device", "cpu")
+    assert call(*command) == 2
+    assert capsys.readouterr().err.endswith("error: training documents: no word is in several documents\n")
