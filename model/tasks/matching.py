@@ -108,11 +108,11 @@ class PairTask(TrainingTask[MatchingRun, OwnTexts | Path, Pairs]):
             data.texts,
             (train[:, :2], data.targets(train)),
             (validation[:, :2], data.targets(validation)),
-            self.cosine_value,
+            self.order_value,
             settings or tuple(tfidf.CLASSIFIERS),
         )
 
-    def cosine_value(self, scores: Outputs, targets: Targets) -> float:
+    def order_value(self, scores: Outputs, targets: Targets) -> float:
         """The metric of scores that are no logits: it depends on their order only."""
         return spearman(scores, targets) if self.config.data.graded else area_under_roc(scores, targets)
 
@@ -185,7 +185,7 @@ class PairTask(TrainingTask[MatchingRun, OwnTexts | Path, Pairs]):
         }
         known = sum((data.texts[a], data.texts[b]) in seen for a, b, _ in pairs.tolist())
         notes = (f"{known} of the measured pairs are also in training or validation",) if known else ()
-        values = {self.metric: self.cosine_value(scores, targets)}
+        values = {self.metric: self.order_value(scores, targets)}
         if not self.config.data.graded:
             values["accuracy"] = float(((scores >= baseline.threshold) == targets).mean())
         compared = {metric: tfidf.note(baseline.name, value) for metric, value in values.items()}
