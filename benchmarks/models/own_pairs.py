@@ -83,7 +83,7 @@ def sick(label: Callable[[Data], float], size: int, draw: int, data_dir: Path) -
 
 
 def papers(size: int, draw: int, data_dir: Path) -> Splits:
-    """Pairs of papers of the ACL Anthology: does the first cite the second?"""
+    """Pairs of papers of the ACL Anthology, which belong together if the first cites the second."""
     texts = {row["id"]: row["text"][:MAX_BYTES] for _, row in read_lines(data_dir / DOCUMENTS)}
     splits: dict[str, Rows] = {"train": [], "val": [], "test": []}
     for _, row in read_lines(data_dir / PAIRS):
@@ -97,10 +97,12 @@ def papers(size: int, draw: int, data_dir: Path) -> Splits:
 
 
 def entails(row: Data) -> float:
+    """1 if the first sentence entails the second."""
     return float(row["label_name"] == "entailment")
 
 
 def relatedness(row: Data) -> float:
+    """Relatedness from 1 to 5, as a degree from 0 to 1."""
     return (float(row["relatedness"]) - 1) / 4
 
 
@@ -193,9 +195,9 @@ def report(record: Record) -> str:
         )
     columns = ["pairs", "metric", "training pairs", "draws", "test pairs", "ours", "cosine", "ours less cosine", "fit"]
     return (
-        "Test pairs, mean over draws, of ours and of the tuned cosine of TF-IDF. The difference is that of the same test "
-        "pairs, ± its standard error over their first texts and over draws. Then the time in which the lexical view is "
-        f"chosen and fitted.\n\n{table(columns, rows)}\n"
+        "Test pairs, mean over draws, of ours and of the tuned cosine of TF-IDF. The difference is that of the same "
+        "test pairs, ± its standard error over their first texts and over draws. Then the time in which the "
+        f"lexical view is chosen and fitted.\n\n{table(columns, rows)}\n"
         f"Ahead by more than two standard errors: {', '.join(ahead) or 'none'}. Behind: {', '.join(behind) or 'none'}."
         f"\n\n{revisions(record.data['runs'])}\n"
     )
