@@ -1,5 +1,7 @@
 """Pairs of the benchmark of own pairs, and its report."""
 
+import re
+
 from benchmarks.lib.record import Data
 from benchmarks.models.own_pairs import entails, paired, relatedness, report
 from tests.support.records import made_up
@@ -33,7 +35,7 @@ def test_report_tells_means_over_draws_and_where_ours_is_ahead_or_behind() -> No
         run("papers, 500", 0, 0.80, 0.82, 0.02),
         run("SICK, entailment", 0, 0.6, 0.7, 0.01),
     ]
-    found = report(made_up({"runs": runs}))
+    found = re.sub(" +", " ", report(made_up({"runs": runs})))
     assert "| newsgroup posts | AUC | 500 | 2 | 40 | 0.850 | 0.700 | +0.150 ± 0.061 | 12 s |" in found
     assert "Ahead by more than two standard errors: newsgroup posts. Behind: SICK, entailment." in found
     assert "Revisions of the runs: a." in found
