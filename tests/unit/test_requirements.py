@@ -1,4 +1,7 @@
-"""`requirements/` pins by hash what the service installs, for both runtimes, and agrees with `pyproject.toml`."""
+"""`requirements/` pins by hash what the service installs, for both runtimes, and agrees with `pyproject.toml`.
+
+`make run` installs it.
+"""
 
 import os
 import re
@@ -71,11 +74,22 @@ def test_lock_contains_no_host_and_no_path(extra: str) -> None:
     assert "/" not in (ROOT / "requirements" / f"{extra}.txt").read_text()
 
 
-def test_make_run_installs_only_the_lock() -> None:
-    command = ["make", "--no-print-directory", "--dry-run", "--always-make", "run"]
+def make_run(*variables: str) -> list[str]:
+    """The commands of `make run` before anything is installed."""
+    command = ["make", "--no-print-directory", "--dry-run", "--always-make", "run", *variables]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}  # of `make test`
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
-    said, *commands = done.stdout.splitlines()
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+
+
+def test_make_run_installs_only_the_lock() -> None:
+    said, *commands = make_run()
     assert said.startswith("echo 'Installing the service"), "pip is quiet: without a message it would seem to hang"
     (install,) = [line for line in commands if "pip" in line]
     assert "--require-hashes --only-binary :all: --requirement requirements/cpu.txt" in install
+
+
+def test_make_run_passes_the_port() -> None:
+    assert make_run("PORT=8005")[-1].endswith(" -m service --device cpu --port 8005")
+    assert "--port" not in make_run("PORT=")[-1], "LONGDOC_PORT or the default applies"
