@@ -38,6 +38,9 @@ Named = Mapping[str, Values]
 Json = dict[str, Any]
 """An answer with the same keys as the server's JSON."""
 
+SERIES = "a mapping from channels to values, or a sequence with the values of each channel"
+"""What a series may be, for error messages."""
+
 T = TypeVar("T")
 K = TypeVar("K", bound=Task)
 
@@ -134,7 +137,7 @@ class Model:
         _check_options(options)
         if rate is not None:
             raise InvalidInput.at("rate", f"{self.manifest.name} classifies texts, which have no rate; leave it out")
-        _check_not_empty("inputs", documents)
+        _check_sequence("inputs", documents, "a document (str or bytes) or a sequence of documents")
         encoded = [_to_bytes(f"inputs.{i}", document) for i, document in enumerate(documents)]
         return [result.as_json(options) for result in self._run(task.classify(encoded, options.on_overflow))]
 
@@ -146,10 +149,10 @@ class Model:
         _check_number("rate", rate)
         is_one = isinstance(series, Mapping)
         if not is_one:
-            if _is_document(series) or (isinstance(series, Sequence) and any(map(_is_document, series[:1]))):
+            if _is_document(series) or (_is_sequence(series) and any(map(_is_document, series[:1]))):
                 self._task(Classification, "classify documents")  # raises
-            _check_sequence("series", series, "values")
-            is_one = not isinstance(series[0], Mapping)
+            _check_sequence("series", series, f"{SERIES}, or a sequence of mappings")
+            is_one = not isinstance(next(iter(series)), Mapping)
         recordings = []
         for place, one in [("series", series)] if is_one else [(f"series.{i}", one) for i, one in enumerate(series)]:
             names, columns = _channels_of(place, one)
@@ -165,9 +168,9 @@ class Model:
 
         Raises: InvalidInput, InferenceFailed, NonFiniteOutput.
         """
-        _check_sequence("pairs", pairs)
+        _check_sequence("pairs", pairs, "a sequence of pairs of documents")
         for i, pair in enumerate(pairs):
-            _check_sequence(f"pairs.{i}", pair)
+            _check_sequence(f"pairs.{i}", pair, "a pair of documents")
             if len(pair) != 2:
                 raise InvalidInput.at(f"pairs.{i}", f"must be two documents, not {len(pair)}")
         texts = [
@@ -198,7 +201,7 @@ class Model:
 
         """
         _check_positive("top_n", top_n)
-        _check_sequence("documents", documents)
+        _check_sequence("documents", documents, "a sequence of documents")
         texts = [_located(f"documents.{i}", document) for i, document in enumerate(documents)]
         task = self._task(Matching, "compare documents")
         _check_overflow(on_overflow)
@@ -237,7 +240,8 @@ class Model:
         if isinstance(series, Mapping):
             names, columns = list(series), list(series.values())
         else:
-            is_one = isinstance(task, AnySeries) and len(series) > 0 and not hasattr(series[0], "__len__")
+            _check_sequence("series", series, SERIES)
+            is_one = isinstance(task, AnySeries) and not hasattr(next(iter(series)), "__len__")
             columns = [series] if is_one else list(series)
         for name, column in zip(names or range(len(columns)), columns, strict=True):
             _check_column(f"series.{name}", column)
@@ -258,6 +262,12 @@ class Model:
         seasons = season if season is None or isinstance(season, Sequence) else (season,)
         for place, number in (("horizon", horizon), *(("season", number) for number in seasons or ())):
             _check_positive(place, number)
+        if not _is_sequence(quantiles):
+            raise InvalidInput.at("quantiles", f"must be a sequence of numbers, not {type(quantiles).__name__}")
+        for level in quantiles:
+            _check_number("quantiles", level)
+        if not isinstance(frequency, str | None):
+            raise InvalidInput.at("frequency", f"must be str, such as 1h or 1mo, not {type(frequency).__name__}")
         options = ForecastOptions(
             horizon,
             tuple(quantiles),
@@ -333,7 +343,7 @@ def _channels_of(place: str, recording: Any) -> tuple[list[str] | None, list[Any
     if place != "series":
         message = f"must be a mapping from channels to values, as the others are, not {type(recording).__name__}"
         raise InvalidInput.at(place, message)
-    return None, list(recording) if hasattr(recording[0], "__len__") else [recording]
+    return None, list(recording) if hasattr(next(iter(recording)), "__len__") else [recording]
 
 
 def _check_overflow(on_overflow: str) -> None:
@@ -358,12 +368,6 @@ def _check_number(place: str, number: float | None) -> None:
         raise InvalidInput.at(place, f"must be a number, not {type(number).__name__}")
 
 
-def _check_not_empty(what: str, inputs: Sequence[object]) -> None:
-    """Check that there is at least one input. Raises: InvalidInput."""
-    if len(inputs) == 0:  # the truth value of an array is ambiguous
-        raise InvalidInput.at(what, "at least 1 is needed")
-
-
 def _to_bytes(place: str, document: Document) -> bytes:
     """Bytes of a document. Raises: InvalidInput if it is neither bytes nor text that can be encoded as UTF-8."""
     if isinstance(document, bytes | bytearray | memoryview):
@@ -386,16 +390,23 @@ def _is_document(value: object) -> TypeIs[Document]:
     return isinstance(value, str | bytes | bytearray | memoryview)
 
 
-def _check_sequence(place: str, inputs: Sequence[object], what: str = "documents") -> None:
-    """Check that `inputs` is a sequence and not a single text. Raises: InvalidInput."""
-    if _is_document(inputs) or not isinstance(inputs, Sequence | np.ndarray):
-        raise InvalidInput.at(place, f"must be a sequence of {what}, not {type(inputs).__name__}")
-    _check_not_empty(place, inputs)
+def _is_sequence(value: Any) -> bool:
+    """Whether a value is a list, a tuple, an array or like them, such as a column of a data frame, and no document."""
+    is_ordered = hasattr(value, "__len__") and hasattr(value, "__getitem__") and not isinstance(value, Mapping)
+    return is_ordered and not _is_document(value) and getattr(value, "ndim", 1) > 0
+
+
+def _check_sequence(place: str, inputs: Any, allowed: str) -> None:
+    """Check that `inputs` is a sequence, and not empty. Raises: InvalidInput naming what is allowed."""
+    if not _is_sequence(inputs):
+        raise InvalidInput.at(place, f"must be {allowed}, not {type(inputs).__name__}")
+    if len(inputs) == 0:  # the truth value of an array is ambiguous
+        raise InvalidInput.at(place, "at least 1 is needed")
 
 
 def _check_column(place: str, column: Values) -> None:
     """Check that all values are numbers or None; NumPy would convert strings and booleans. Raises: InvalidInput."""
-    if isinstance(column, str | bytes) or not hasattr(column, "__len__"):
+    if not _is_sequence(column):
         raise InvalidInput.at(place, f"must be a sequence of numbers, not {type(column).__name__}")
     if isinstance(column, np.ndarray) and column.ndim != 1:
         raise InvalidInput.at(place, f"must be a sequence of numbers, not an array of {column.ndim} dimensions")

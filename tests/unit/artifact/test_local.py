@@ -254,6 +254,11 @@ def test_rows_of_one_bucket_are_computed_together() -> None:
 @pytest.mark.parametrize(
     ("ask", "place", "words"),
     [
+        (lambda model: model.classify(5), "inputs", r"must be a document \(str or bytes\) or a sequence .*, not int"),
+        (lambda model: model.classify(None), "inputs", "a sequence of documents, not NoneType"),
+        (lambda model: model.classify({"+", "-"}), "inputs", "a sequence of documents, not set"),
+        (lambda model: model.classify(np.array("+")), "inputs", "a sequence of documents, not ndarray"),
+        (lambda model: model.classify(text for text in "+-"), "inputs", "a sequence of documents, not generator"),
         (lambda model: model.classify([5]), "inputs.0", "must be str or bytes, not int"),
         (lambda model: model.classify("\ud800"), "inputs.0", "lone surrogate"),
         (lambda model: model.classify("+", top_k=1.0), "top_k", "must be an integer, not float"),
@@ -269,14 +274,10 @@ def test_error_names_a_document_of_the_wrong_type(ask: Callable[[Model], object]
 @pytest.mark.parametrize(
     ("ask", "place", "words"),
     [
-        (lambda model: model.score(("one text", "another")), "pairs.0", "must be a sequence of documents, not str"),
+        (lambda model: model.score(("one text", "another")), "pairs.0", "must be a pair of documents, not str"),
         (lambda model: model.score([("a text", "b text", "c text")]), "pairs.0", "must be two documents, not 3"),
-        (
-            lambda model: model.score([{"a": "text", "b": "text"}]),
-            "pairs.0",
-            "must be a sequence of documents, not dict",
-        ),
-        (lambda model: model.score("text"), "pairs", "must be a sequence of documents, not str"),
+        (lambda model: model.score([{"a": "text", "b": "text"}]), "pairs.0", "must be a pair of documents, not dict"),
+        (lambda model: model.score("text"), "pairs", "must be a sequence of pairs of documents, not str"),
         (lambda model: model.rank("query", "text"), "documents", "must be a sequence of documents, not str"),
         (lambda model: model.rank("query", ["text"], top_n=1.0), "top_n", "must be an integer, not float"),
         (lambda model: model.rank(None, ["text"]), "query", "must be str or bytes, not NoneType"),
@@ -306,6 +307,43 @@ def test_error_names_a_channel_of_the_wrong_type(column: Any, words: str) -> Non
     assert [found for found, _ in caught.value.errors] == ["series.1"]
     with pytest.raises(InvalidInput, match="horizon: must be an integer, not float"):
         model.forecast([[1, 2, 3, 4]] * 2, horizon=1.0)  # type: ignore[arg-type]  # rejected
+
+
+@pytest.mark.parametrize(
+    ("series", "options", "place", "words"),
+    [
+        (5, {}, "series", "must be a mapping from channels to values, or a sequence .*, not int"),
+        (None, {}, "series", "a sequence with the values of each channel, not NoneType"),
+        ("1111", {}, "series", "a sequence with the values of each channel, not str"),
+        ([{1.0, 2.0}] * 2, {}, "series.0", "must be a sequence of numbers, not set"),
+        ([[1, 2, 3, 4]] * 2, {"quantiles": 0.5}, "quantiles", "must be a sequence of numbers, not float"),
+        ([[1, 2, 3, 4]] * 2, {"quantiles": ["0.5"]}, "quantiles", "must be a number, not str"),
+        ([[1, 2, 3, 4]] * 2, {"frequency": 12}, "frequency", "must be str, such as 1h or 1mo, not int"),
+    ],
+)
+def test_error_names_a_series_of_the_wrong_type(series: Any, options: Any, place: str, words: str) -> None:
+    with pytest.raises(InvalidInput, match=words) as caught:
+        Model(forecaster()).forecast(series, **options)
+    assert [found for found, _ in caught.value.errors] == [place]
+
+
+class Column(list[Any]):
+    """A column of a data frame after rows were dropped: its first value has another index than 0."""
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return super().__getitem__(index)
+        raise KeyError(index)
+
+
+def test_columns_of_data_frames_are_accepted() -> None:
+    assert Model(classifier()).classify(Column(["++", "-"])) == Model(classifier()).classify(["++", "-"])
+    assert Model(matcher()).rank("++", Column(["++", "--"])) == Model(matcher()).rank("++", ["++", "--"])
+    pairs = [("++", "--"), ("--", "++")]
+    assert Model(matcher()).score(Column(pairs)) == Model(matcher()).score(pairs)
+    series: Any = {name: Column([1.0, None, 3.0]) for name in ("load", "temperature")}
+    columns = list(series.values())
+    assert Model(forecaster()).forecast(Column(columns)) == Model(forecaster()).forecast(columns)
 
 
 def test_bytes_like_objects_and_arrays_are_accepted() -> None:

@@ -76,7 +76,7 @@ def test_options_apply(model: Model) -> None:
         (lambda model: model.classify(X), "series", "not 1"),
         (lambda model: model.classify([]), "series", "at least 1 is needed"),
         (lambda model: model.classify({}), "series", "x is missing"),
-        (lambda model: model.classify(5), "series", "must be a sequence of values, not int"),
+        (lambda model: model.classify(5), "series", "must be a mapping from channels .* not int"),
         (lambda model: model.classify([X, "abcd"]), "series.1", "must be a sequence of numbers, not str"),
         (lambda model: model.classify([X, 5]), "series.1", "must be a sequence of numbers, not int"),
         (lambda model: model.classify({"x": X, "y": ["1"] * 4}), "series.y", "must contain numbers or None, not str"),
