@@ -5,6 +5,7 @@ The processes that parse large bodies import this module, so it imports little.
 
 import base64
 import binascii
+import difflib
 import re
 from typing import TypeVar
 
@@ -35,6 +36,20 @@ STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 quotation mark in it, and take a time that is quadratic in the length of the text."""
 MAX_LISTED_ERRORS = 1000
 """More validation errors are only counted: pydantic needs seconds to describe a million of them."""
+MAX_SHOWN_ERRORS = 20
+"""Number of validation errors that a response lists."""
+SAME_MEANING = (
+    ("inputs", "input", "text", "texts", "document", "documents", "sentences", "instances", "data", "content", "body"),
+    ("series", "values", "recording", "recordings", "instances", "data", "inputs"),
+    ("pairs", "documents", "texts", "inputs", "instances", "data"),
+    ("query", "question", "source_sentence", "input"),
+    ("top_k", "top_n", "limit"),
+    ("horizon", "prediction_length", "steps"),
+    ("frequency", "freq"),
+)
+"""Names of fields here and in other services that mean the same."""
+CLOSE = 0.7
+"""Ratio of `difflib` from which a name counts as a misspelt field."""
 NOT_JSON = "the body is not valid JSON in UTF-8"
 
 
@@ -51,7 +66,7 @@ def parse_json(schema: type[M], body: bytes, *, strict: bool | None = True) -> M
     try:
         return schema.model_validate_json(body, strict=strict)
     except ValidationError as error:
-        raise invalid(error) from None
+        raise invalid(error, schema) from None
 
 
 def check_tokens(text: bytes) -> None:
@@ -81,20 +96,32 @@ SERIES_TAGS = ("named", "positional", "flat", "several")
 """Tags of the forms of a series in `service.wire.schemas`, which Pydantic puts after the name of the field."""
 
 
-def invalid(error: ValidationError) -> Exception:
-    """Convert validation errors, without the input."""
+def invalid(error: ValidationError, schema: type[BaseModel]) -> Exception:
+    """Convert validation errors of a schema, without the input."""
     if (count := error.error_count()) > MAX_LISTED_ERRORS:
         message = f"{count} values are not allowed"
         return InvalidInput(message, [("body", message)])
     found = error.errors(include_url=False, include_context=False, include_input=False)
     if found[0]["type"] == "json_invalid":
         return MalformedInput(NOT_JSON)
-    return refused([(place_of(e["loc"]), e["msg"]) for e in found])
+    fields = []
+    for one in found[:MAX_SHOWN_ERRORS]:
+        is_unknown = one["type"] == "extra_forbidden" and len(one["loc"]) == 1
+        fields.append((place_of(one["loc"]), _unknown(place_of(one["loc"]), schema) if is_unknown else one["msg"]))
+    return refused(fields)
+
+
+def _unknown(name: str, schema: type[BaseModel]) -> str:
+    """What to do about a field that a schema does not have; `name` is not too long to compare."""
+    fields = list(schema.model_fields)
+    same = (field for names in SAME_MEANING if name.lower() in names for field in names if field in fields)
+    use = next(same, None) or next(iter(difflib.get_close_matches(name.lower(), fields, 1, CLOSE)), None)
+    return f"no such field{f', use {use}' if use else ''} (fields: {', '.join(fields)})"
 
 
 def refused(fields: list[tuple[str, str]]) -> InvalidInput:
-    """An error for (location, message) pairs; it lists the first 20, and shows 3 in its message."""
-    return InvalidInput("; ".join(f"{place}: {message}" for place, message in fields[:3]), fields[:20])
+    """An error for (location, message) pairs; it lists the first of them, and shows 3 in its message."""
+    return InvalidInput("; ".join(f"{place}: {message}" for place, message in fields[:3]), fields[:MAX_SHOWN_ERRORS])
 
 
 def place_of(loc: tuple[int | str, ...]) -> str:

@@ -121,7 +121,7 @@ def read_query(context: RequestContext, schema: type[M]) -> M:
     try:
         return schema.model_validate_strings(dict(query))
     except ValidationError as error:
-        raise invalid(error) from None
+        raise invalid(error, schema) from None
 
 
 @functools.cache

@@ -119,7 +119,8 @@ async def test_query_is_read() -> None:
     [
         ("top_k=1&top_k=2&detail=true", "top_k", "given more than once"),
         ("top_k=x", "top_k", None),
-        ("more=1", "more", "Extra inputs are not permitted"),
+        ("more=1", "more", "no such field (fields: model, top_k, on_overflow, detail)"),
+        ("topk=1", "topk", "no such field, use top_k (fields: model, top_k, on_overflow, detail)"),
     ],
 )
 async def test_error_names_the_wrong_query_parameter(query: str, place: str, message: str | None) -> None:
