@@ -20,6 +20,8 @@ MOST_RECORDS = 200
 MOST_CHARACTERS = 300
 """Of a setting."""
 MOST_NOTES = 50
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "'")
+"""First characters of cells that get an apostrophe before them."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ class Report:
 
 
 def write_report(report: Report, page: Path, table: Path) -> None:
-    """Write the report, and the predictions as CSV in UTF-8. Raises: UserError, OSError."""
+    """Write the report, and the predictions as CSV in UTF-8, without formulas. Raises: UserError, OSError."""
     environment = Environment(
         loader=PackageLoader("model.report", "."),
         autoescape=select_autoescape(default=True),
@@ -107,8 +109,24 @@ def write_report(report: Report, page: Path, table: Path) -> None:
         return
     with writing(table), table.open("w", encoding="utf-8", errors="replace", newline="") as stream:
         writer = csv.writer(stream)
-        writer.writerow(report.predictions.head)
-        writer.writerows(report.predictions.rows())
+        writer.writerow(map(_inert, report.predictions.head))
+        writer.writerows(map(_inert, row) for row in report.predictions.rows())
+
+
+def _inert(cell: object) -> object:
+    """A cell of a table that no spreadsheet program takes for a formula: `'` before a text that begins like one.
+
+    Also before a text that begins with `'`, so that removing one restores the text. Numbers stay as they are.
+    """
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) and not _is_number(cell) else cell
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _value(value: object) -> Cell:

@@ -133,8 +133,23 @@ def test_predictions_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert len(rows) == 80
     for number, row in enumerate(rows):
         answer = LABELS[found.scores[number].argmax()]
+        row[2:4] = [cell.removeprefix("'") for cell in row[2:4]]
         assert row[:4] == [str(number + 1), f"{EVIL}.csv:{number}", LABELS[found.truth[number]], answer]
         assert list(map(float, row[4:])) == pytest.approx(found.scores[number], abs=1e-6)
+
+
+def test_texts_of_predictions_are_no_formulas_and_can_be_restored(tmp_path: Path) -> None:
+    texts = ["=1+1", "+A1", "-A1", "@A1", "\t=1", "\r=1", "'=1", "plain", "a=1", "-1", "+1.5e3"]
+    truth = np.arange(len(texts))
+    scores = np.eye(len(texts))
+    found = LabelPredictions(texts, truth, scores, [b"a"] * len(texts), "bytes", texts)
+    write_report(report(found), tmp_path / "report.html", tmp_path / "predictions.csv")
+    with (tmp_path / "predictions.csv").open(encoding="utf-8", newline="") as stream:
+        _, *rows = csv.reader(stream)
+    for number, row in enumerate(rows):
+        assert row[0] == str(number + 1)
+        assert row[1] == row[2] == row[3] == (f"'{texts[number]}" if number < 7 else texts[number])
+        assert list(map(float, row[4:])) == scores[number].tolist()
 
 
 def test_predictions_of_pairs_and_of_windows() -> None:
