@@ -1,5 +1,6 @@
 """One training run: recipe -> run folder with checkpoints, metrics, a plot of them, and a report."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from model.training.checkpoint import LAST, Facts, RunFolder, load
 from model.training.device import choose_device
 from model.training.loop import terminate_like_ctrl_c
 from model.training.provenance import hardware
-from model.training.stages import run_stages
+from model.training.stages import Stage, run_stages
 
 OwnSource = OwnTexts | OwnSeries | OwnRecordings
 """What was read of the user's files."""
@@ -114,12 +115,30 @@ def _train(
     source = task.read(files) if source is None else source
     data = task.with_unlabelled(task.load(source), source)
     task = task.with_facts_of(data)
-    stages = task.stages(data)
+    stages = task.stages(data)  # which checks the settings before anything is written
     summary, *notes = task.describe(data)
-    print("\n".join((f"{summary}, on {device}", *notes)))
+    print("\n".join((f"{summary}, on {device}", *notes)), flush=True)
+    folder = RunFolder(path, config, device, task.facts, origin)
+    folder.begin()
+    try:
+        return _run(request, files, folder, task, data, stages)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("resume with --resume") from None
+
+
+def _run(
+    request: TrainingRequest,
+    files: DataFiles,
+    folder: RunFolder,
+    task: TrainingTask[Any, Any, Any],
+    data: Any,
+    stages: Sequence[Stage],
+) -> Path:
+    """Choose what depends on the data, train, and evaluate; returns the run folder. Raises: UserError."""
+    config, path, device = folder.config, folder.path, folder.device
     if isinstance(task, WordTask) and _may_choose_length(request, config):
         task = task.with_length(data, _given(request))
-        config, stages = task.config, task.stages(data)
+        stages = task.stages(data)
     found = None
     if BASELINE not in task.facts and (found := task.baseline(data)) is not None:
         task = task.knowing(**{BASELINE: {"name": found.name, "setting": found.setting, "value": found.value}})
@@ -128,7 +147,7 @@ def _train(
     elif config.data.name == "own" and config.reads == "texts":
         print("no TF-IDF baseline: scikit-learn finds no words in the texts")
     torch.use_deterministic_algorithms(device.type == "cpu")
-    folder = RunFolder(path, config, device, task.facts, origin)
+    folder = replace(folder, config=task.config, facts=task.facts)
     folder.begin()
     if request.folds:
         assert isinstance(task, ClassificationTask)

@@ -86,8 +86,12 @@ class RunFolder:
         return Progress(**dict(self.origin))  # type: ignore[arg-type]  # names of its fields that are strings
 
     def begin(self) -> None:
-        """Write last.pt without weights, so that a run that ends before its first checkpoint is known as unfinished."""
-        if not (self.path / LAST).is_file():
+        """Write last.pt without weights, so that a run that ends before its first checkpoint is known as unfinished.
+
+        One with weights, or with what is known now, stays. Raises: UserError.
+        """
+        found = load(self.path / LAST) if (self.path / LAST).is_file() else None
+        if found is None or not (found.state or (found.config, found.facts) == (self.config, self.facts)):
             self.save(LAST, self.started(), {})
 
     def resumed(self) -> Checkpoint | None:

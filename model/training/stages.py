@@ -34,14 +34,11 @@ class Stage:
 def run_stages(stages: Sequence[Stage], folder: RunFolder, metric: str) -> Progress:
     """Run the stages in their order and plot the metrics of the run; returns its progress.
 
-    On Ctrl-C, raises KeyboardInterrupt with a hint at --resume. Raises: UserError.
+    Raises: UserError.
     """
     outputs: dict[str, Any] = {}
-    try:
-        for stage in stages:
-            outputs[stage.name] = stage.run(folder, *(outputs[name] for name in stage.inputs))
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt("resume with --resume") from None
+    for stage in stages:
+        outputs[stage.name] = stage.run(folder, *(outputs[name] for name in stage.inputs))
     progress: Progress = outputs[MODEL]
     plot_history(progress.history, metric, folder.path)
     return progress

@@ -116,6 +116,42 @@ def test_choice_is_printed_recorded_and_resumed(
     assert facts["length"]["keys"] == WHOLE
 
 
+@pytest.mark.parametrize("search", ["with_length", "baseline"])
+def test_run_killed_in_the_search_before_training_is_listed_and_resumed(
+    search: str, long_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def killed(*_: object) -> None:
+        raise SystemExit
+
+    runs = long_file.parent / "runs"
+    with monkeypatch.context() as patch:
+        patch.setattr(words.WordTask, search, killed)
+        with pytest.raises(SystemExit):
+            train(long_file)
+    capsys.readouterr()
+    assert call("runs", runs) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("plays-seed0")]
+    assert line.split()[1:] == ["plays.jsonl", "unfinished"]
+    assert train(long_file) == 2
+    assert "exists; resume it with --resume" in capsys.readouterr().err
+    assert train(long_file, "--resume") == 0
+    config, _, facts, _ = checkpoint.load(runs / "plays-seed0" / "last.pt")
+    assert facts["length"]["keys"] == WHOLE
+    assert config.to_dict()["model"]["ngram_view"]["max_length"] == WHOLE["max_length"]
+    assert facts["baseline"]["value"] > 0
+
+
+def test_interrupted_search_is_resumed(
+    long_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(words.WordTask, "with_length", interrupt)
+    assert train(long_file) == 130
+    assert capsys.readouterr().err == "interrupted; resume with --resume\n"
+
+
 @pytest.mark.parametrize("option", [("--max-bytes", 4096), ("--set", "model.ngram_view.max_length=4096")])
 def test_length_of_the_user_is_not_compared(
     option: tuple[object, ...], long_file: Path, monkeypatch: pytest.MonkeyPatch
