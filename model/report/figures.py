@@ -38,16 +38,16 @@ def drawn(draw: Callable[[Axes], None], *, width: float = 4.6, height: float = 3
     return address_of(figure)
 
 
-def reliability(bins: Sequence[ReliabilityBin], others: Sequence[ReliabilityBin]) -> str:
-    """Accuracy against score, of the model and, if it has probabilities, of the baseline."""
+def reliability(bins: Sequence[ReliabilityBin], others: Sequence[ReliabilityBin], of: str = "the answer") -> str:
+    """How often `of` is right against its score, for the model and, if it has probabilities, for the baseline."""
 
     def draw(axes: Axes) -> None:
-        axes.plot([0, 1], [0, 1], color="gray", linestyle="--", label="score = accuracy")
+        axes.plot([0, 1], [0, 1], color="gray", linestyle="--", label="score = fraction")
         for parts, name, colour in ((bins, "model", MODEL), (others, "baseline", RIVAL)):
             if parts:
                 scores, accuracies = [part.score for part in parts], [part.accuracy for part in parts]
                 axes.plot(scores, accuracies, marker="o", color=colour, label=name)
-        axes.set(xlabel="score of the answer", ylabel="fraction of correct answers", xlim=(0, 1), ylim=(0, 1))
+        axes.set(xlabel=f"score of {of}", ylabel=f"fraction in which {of} is right", xlim=(0, 1), ylim=(0, 1))
         axes.legend(loc="upper left")
 
     return drawn(draw)

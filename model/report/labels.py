@@ -1,6 +1,7 @@
 """Sections about classifiers."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +40,8 @@ def sections(found: LabelPredictions, explain: Explain) -> Iterator[Section]:
     yield Section("Most wrong", list(_worst(found, explain)))
 
 
-def _short(label: str) -> str:
+def short(label: str) -> str:
+    """A label, cut if it is long."""
     return label if len(label) <= MOST_CHARACTERS else f"{label[: MOST_CHARACTERS - 1]}…"
 
 
@@ -65,7 +67,7 @@ def _classes(found: LabelPredictions) -> Iterator[Note | Table]:
     counts = np.bincount(found.truth, minlength=len(found.labels))
     predicted = np.bincount(found.scores.argmax(axis=1), minlength=len(found.labels))
     order = np.argsort(-counts, kind="stable")[:MOST_CLASSES]
-    never = [_short(found.labels[i]) for i in np.flatnonzero((predicted == 0) & (counts > 0))[:MOST_CLASSES]]
+    never = [short(found.labels[i]) for i in np.flatnonzero((predicted == 0) & (counts > 0))[:MOST_CLASSES]]
     if never:
         yield Note(f"Never predicted: {', '.join(never)}.", is_warning=True)
     heads = ["class", *(["training"] if found.training else []), "test", "predicted", "precision", "recall", "F1"]
@@ -73,7 +75,7 @@ def _classes(found: LabelPredictions) -> Iterator[Note | Table]:
     for i in sorted(order.tolist()):
         training = [whole(found.training[i])] if found.training else []
         cells = [*training, whole(counts[i]), whole(predicted[i]), *map(decimal, own[:, i])]
-        rows.append(named(_short(found.labels[i]), *cells, *([] if other is None else [decimal(other[2, i])])))
+        rows.append(named(short(found.labels[i]), *cells, *([] if other is None else [decimal(other[2, i])])))
     yield Table([*heads, *([] if other is None else ["F1 of the baseline"])], rows)
     if len(found.labels) > MOST_CLASSES:
         yield Note(
@@ -98,9 +100,9 @@ def _confusion(found: LabelPredictions) -> Iterator[Note | Table]:
         shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
         yield Note("Rows are labels, columns answers.")
         yield Table(
-            ["", *map(_short, found.labels)],
+            ["", *map(short, found.labels)],
             [
-                named(_short(label), *(Cell(f"{n:,}", shade=s) for n, s in zip(counts, part, strict=True)))
+                named(short(label), *(Cell(f"{n:,}", shade=s) for n, s in zip(counts, part, strict=True)))
                 for label, counts, part in zip(found.labels, matrix.tolist(), shares.tolist(), strict=True)
             ],
         )
@@ -113,8 +115,8 @@ def _confusion(found: LabelPredictions) -> Iterator[Note | Table]:
         ["label", "answer", "examples", "of the label"],
         [
             named(
-                _short(found.labels[a]),
-                Cell(_short(found.labels[b]), is_number=False),
+                short(found.labels[a]),
+                Cell(short(found.labels[b]), is_number=False),
                 whole(matrix[a, b]),
                 Cell(f"{matrix[a, b] / matrix[a].sum():.0%}"),
             )
@@ -136,27 +138,43 @@ def _reliability(found: LabelPredictions) -> Iterator[Note | Picture]:
     )
 
 
-def _by_length(found: LabelPredictions) -> Iterator[Note | Picture | Table]:
+def _by_length(found: LabelPredictions) -> Iterator[Picture | Table]:
     """Accuracy of examples of similar length."""
+    scores = [found.scores, *([] if found.rival is None else [found.rival.scores])]
+    right = [part.argmax(axis=1) == found.truth for part in scores]
     lengths = np.array([len(example) for example in found.examples])
-    right = found.scores.argmax(axis=1) == found.truth
-    other = None if found.rival is None else found.rival.scores.argmax(axis=1) == found.truth
+    yield from by_length(lengths, found.unit, "accuracy", [partial(_mean, part) for part in right])
+
+
+def _mean(right: NDArray[np.bool_], rows: NDArray[np.bool_]) -> float:
+    return float(right[rows].mean())
+
+
+def by_length(
+    lengths: NDArray[np.int64], unit: str, metric: str, values: Sequence[Callable[[NDArray[np.bool_]], float]]
+) -> Iterator[Picture | Table]:
+    """A metric of examples of similar length.
+
+    Args:
+        lengths: (n,).
+        unit: what they count.
+        metric: its name.
+        values: of the model and, if there is one, of the baseline: which examples (n,) -> the metric of these.
+
+    """
     edges = np.unique(np.quantile(lengths, np.linspace(0, 1, LENGTHS + 1), method="higher"))
     groups = np.searchsorted(edges[1:-1], lengths, side="right") if len(edges) > 2 else np.zeros(len(lengths), np.int64)
-    rows, names, values, others = [], list[str](), list[float](), list[float]()
+    rows, names, found = [], list[str](), list[list[float]]()
     for group in np.unique(groups):
         chosen = groups == group
-        name = f"{lengths[chosen].min():,} to {lengths[chosen].max():,}"
-        names.append(name)
-        values.append(float(right[chosen].mean()))
-        cells = [whole(chosen.sum()), decimal(values[-1])]
-        if other is not None:
-            others.append(float(other[chosen].mean()))
-            cells.append(decimal(others[-1]))
-        rows.append(named(name, *cells))
+        names.append(f"{lengths[chosen].min():,} to {lengths[chosen].max():,}")
+        found.append([value(chosen) for value in values])
+        rows.append(named(names[-1], whole(chosen.sum()), *map(decimal, found[-1])))
     if len(names) > 1:
-        yield Picture(figures.bars(names, values, others, "accuracy", found.unit), "Accuracy by length.")
-    yield Table([found.unit, "examples", "accuracy", *([] if other is None else ["baseline"])], rows)
+        own, *others = zip(*found, strict=True)
+        picture = figures.bars(names, own, others[0] if others else (), metric, unit)
+        yield Picture(picture, f"{metric[0].upper()}{metric[1:]} by length.")
+    yield Table([unit, "examples", metric, *(["baseline"] if len(values) > 1 else [])], rows)
 
 
 def _worst(found: LabelPredictions, explain: Explain) -> Iterator[Note | Example | Picture]:
@@ -172,12 +190,14 @@ def _worst(found: LabelPredictions, explain: Explain) -> Iterator[Note | Example
     for row in order:
         label, answer = found.truth[row], answers[row]
         title = (
-            f"{found.places[row] if found.places else f'test example {row + 1}'}: label {_short(found.labels[label])} "
-            f"({found.scores[row, label]:.1%}), answer {_short(found.labels[answer])} ({found.scores[row, answer]:.1%})"
+            f"{found.places[row] if found.places else f'test example {row + 1}'}: label {short(found.labels[label])} "
+            f"({found.scores[row, label]:.1%}), answer {short(found.labels[answer])} ({found.scores[row, answer]:.1%})"
         )
         example = found.examples[row]
         if isinstance(example, bytes):
-            yield _document(title, example, explain(example), label, answer)
+            sign = np.zeros(len(found.labels))
+            sign[answer], sign[label] = 1, -1
+            yield document(title, example, explain(example), sign)
         else:
             drawn = example[:MOST_STEPS, :MOST_CHANNELS]
             cut = f"; the first {len(drawn):,} of {len(example):,} steps" if len(drawn) < len(example) else ""
@@ -185,12 +205,15 @@ def _worst(found: LabelPredictions, explain: Explain) -> Iterator[Note | Example
             yield Picture(figures.lines(drawn), f"{title}{cut}")
 
 
-def _document(title: str, text: bytes, stretches: Sequence[Stretch], label: int, answer: int) -> Example:
-    """A document, or its stretches that speak most for the answer instead of the label, in their order."""
+def document(title: str, text: bytes, stretches: Sequence[Stretch], sign: Doubles) -> Example:
+    """A document, or its stretches that speak most for a wrong answer, in their order.
+
+    `sign` (classes,) is 1 for each label that the answer has and should not have, -1 for one that it should have.
+    """
     if not stretches:
         statement = f"The first {MOST_BYTES:,} of {len(text):,} bytes." if len(text) > MOST_BYTES else ""
         return Example(title, [Part(text[:MOST_BYTES].decode(errors="replace"))], statement)
-    shares = np.array([part.contributions[answer] - part.contributions[label] for part in stretches])
+    shares = np.array([part.contributions @ sign for part in stretches])
     shades = shares / max(np.abs(shares).max(), 1e-12)
     kept = sorted(np.argsort(-shares, kind="stable")[:MOST_STRETCHES].tolist())
     parts = [Part(text[stretches[i].start : stretches[i].end].decode(errors="ignore"), float(shades[i])) for i in kept]

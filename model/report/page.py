@@ -10,9 +10,16 @@ from jinja2 import Environment, PackageLoader, select_autoescape
 
 from artifact.manifest import Result
 from model.errors import writing
-from model.report import figures, labels, pairs, windows
+from model.report import figures, label_sets, labels, pairs, windows
 from model.report.content import Cell, Note, Picture, Section, Table, decimal, named, whole
-from model.tasks.predictions import LabelPredictions, PairPredictions, Predictions, Stretch, WindowPredictions
+from model.tasks.predictions import (
+    LabelPredictions,
+    LabelSetPredictions,
+    PairPredictions,
+    Predictions,
+    Stretch,
+    WindowPredictions,
+)
 from model.training.plot import history_figure
 
 MOST_RECORDS = 200
@@ -54,6 +61,8 @@ class Report:
         match self.predictions:
             case LabelPredictions():
                 yield from labels.sections(self.predictions, self.explain)
+            case LabelSetPredictions():
+                yield from label_sets.sections(self.predictions, self.explain)
             case PairPredictions():
                 yield from pairs.sections(self.predictions)
             case WindowPredictions():

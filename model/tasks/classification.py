@@ -37,7 +37,7 @@ from model.tasks.base import BASELINE, FINGERPRINT, UNLABELLED, Finished, Measur
 from model.tasks.comparison import difference
 from model.tasks.graphs import Arrays, ExportGraph, GraphFunction, golden_documents, module_functions
 from model.tasks.link import SIGMOIDS, SOFTMAX, Outputs, calibration_error, link_of
-from model.tasks.predictions import LabelPredictions, Rival
+from model.tasks.predictions import LabelPredictions, LabelSetPredictions, Predictions, Rival
 from model.tasks.rows import run_on_windows
 from model.training.checkpoint import Progress
 from model.training.learner import TaskLearner, TrainingBatch
@@ -302,22 +302,16 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
         keys = {"reliability": [part.model_dump() for part in reliability]}
         return Measurement(results, notes, keys, predictions=self._predictions(data, windows, rival))
 
-    @staticmethod
-    def _predictions(data: DocumentSet, windows: Outputs, rival: Rival | None) -> LabelPredictions | None:
-        """What the report shows of the test documents; nothing of documents of any number of labels."""
-        labels = np.array(data.test.labels)
+    def _predictions(self, data: DocumentSet, windows: Outputs, rival: Rival | None) -> Predictions:
+        """What the report shows of the test documents."""
+        labels, train = np.array(data.test.labels), np.array(data.train.labels)
+        scores, texts, places = link_of(labels).probabilities(windows), data.test.texts, data.test.places
         if labels.ndim == 2:
-            return None
-        return LabelPredictions(
-            data.labels,
-            labels,
-            SOFTMAX.probabilities(windows),
-            data.test.texts,
-            "bytes",
-            data.test.places,
-            np.bincount(data.train.labels, minlength=len(data.labels)).tolist() if data.train.labels else (),
-            rival,
-        )
+            sizes = train.sum(0).tolist() if len(train) else ()
+            thresholds = self.facts[THRESHOLDS]
+            return LabelSetPredictions(data.labels, labels, scores, thresholds, texts, places, sizes, rival)
+        sizes = np.bincount(train, minlength=len(data.labels)).tolist() if len(train) else ()
+        return LabelPredictions(data.labels, labels, scores, texts, "bytes", places, sizes, rival)
 
     def _report(
         self, logits: Outputs, labels: NDArray[np.int64], thresholds: Doubles | None = None
@@ -348,7 +342,7 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
         notes = (f"{known} of the measured texts are also in training or validation",) if known else ()
         compared = {key: tfidf.note(baseline.name, value) for key, value in values.items()}
         if labels.ndim == 2:
-            return compared, notes, None
+            return compared, notes, Rival(baseline.name, SIGMOIDS.probabilities(scores), thresholds=baseline.thresholds)
         gain = difference(self.value, windows, scores, labels, data.test.groups)
         notes = (*notes, f"{self.metric} (windows) less that of the baseline: {gain}")
         return compared, notes, Rival(baseline.name, scores)

@@ -182,7 +182,11 @@ class Sigmoids(ClassLink):
 
     def reliability(self, outputs: Outputs, targets: Targets) -> tuple[ReliabilityBin, ...]:
         """All labels of all rows grouped by score."""
-        return self._bins(self.probabilities(outputs).ravel(), targets.ravel() == 1)
+        return self.bins(self.probabilities(outputs), targets)
+
+    def bins(self, probabilities: Outputs, targets: Targets) -> tuple[ReliabilityBin, ...]:
+        """As `reliability`, of probabilities."""
+        return self._bins(probabilities.ravel(), targets.ravel() == 1)
 
     def _held_out_thresholds(self, scores: Outputs, targets: Targets) -> Doubles:
         """Thresholds of each row (rows, classes), chosen on the folds without it."""

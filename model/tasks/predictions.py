@@ -1,5 +1,6 @@
 """What a model predicts for the examples of the test split: what reports draw, and the rows of `predictions.csv`."""
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,8 @@ class Rival(NamedTuple):
     """Of pairs: score from which two documents belong together."""
     has_probabilities: bool = True
     """Of labels: whether the scores are probabilities."""
+    thresholds: Doubles | None = None
+    """Of any number of labels: score from which each applies, (classes,)."""
 
 
 class Predictions(ABC):
@@ -78,6 +81,50 @@ class LabelPredictions(Predictions):
         for row, scores in enumerate(self.scores):
             label, answer = self.labels[self.truth[row]], self.labels[predicted[row]]
             yield (row + 1, _at(self.places, row), label, answer, *(f"{score:.6f}" for score in scores))
+
+
+@dataclass(frozen=True)
+class LabelSetPredictions(Predictions):
+    """Any number of labels for n documents."""
+
+    labels: Sequence[str]
+    truth: NDArray[np.int64]
+    """(n, classes): 1 for each label of a document, otherwise 0."""
+    scores: Outputs
+    """(n, classes): probability of each label."""
+    thresholds: Doubles
+    """(classes,): score from which each label applies."""
+    examples: Sequence[bytes]
+    places: Sequence[str] = ()
+    """Where each document is from; empty if that is unknown."""
+    training: Sequence[int] = ()
+    """Number of training documents of each label; empty if that is unknown."""
+    rival: Rival | None = None
+
+    @property
+    def answers(self) -> NDArray[np.bool_]:
+        """(n, classes): whether each label applies."""
+        return self.scores >= self.thresholds
+
+    @property
+    def rival_answers(self) -> NDArray[np.bool_] | None:
+        """As `answers`, those of the baseline; None without one."""
+        if self.rival is None or self.rival.thresholds is None:
+            return None
+        return self.rival.scores >= self.rival.thresholds
+
+    @property
+    def head(self) -> tuple[str, ...]:
+        return ("row", "source", "labels", "predicted", *(f"score {label}" for label in self.labels))
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        for row, (truth, answers, scores) in enumerate(zip(self.truth, self.answers, self.scores, strict=True)):
+            sets = (self._list(truth), self._list(answers))
+            yield (row + 1, _at(self.places, row), *sets, *(f"{score:.6f}" for score in scores))
+
+    def _list(self, chosen: NDArray[Any]) -> str:
+        """The chosen labels as a list in JSON, which is read as training data, too."""
+        return json.dumps([self.labels[i] for i in np.flatnonzero(chosen).tolist()], ensure_ascii=False)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support.commands import call
+from tests.support.commands import call, export
 from tests.support.reports import ReadReport
 from tests.support.waves import write_ts
 
@@ -78,6 +78,32 @@ def test_documents(tmp_path: Path) -> None:
     assert found_results["model"]["accuracy"] == pytest.approx(right, abs=1e-6)
     assert 0 < found_results[baseline]["accuracy"] < 1
     assert read.table("metric")[0][-1] == f"{found_results[baseline]['accuracy']:.4f}"
+
+
+def test_documents_with_any_number_of_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator, topics = random.Random(0), list(WORDS)
+    rows = []
+    for _ in range(160):
+        chosen = generator.sample(topics, generator.randrange(3))
+        text = " ".join(["the of", *(sentence(generator, topic) for topic in chosen)])
+        rows.append((f"{generator.random()} {text}", json.dumps(chosen)))
+    data = write_table(tmp_path / "tags.csv", ("text", "label"), rows)
+    run = trained("text-classification", data, "model.ngram_vectors.epochs=0", "model.ngram_view.max_length=256")
+    read = ReadReport(run / "report.html")
+    assert read.is_closed
+    assert {"Labels", "Reliability", "F1 by length", "Most wrong", "Training"} <= set(read.texts)
+    assert [row[0] for row in read.table("label")] == sorted(topics)
+    found, lines = predictions(run), {f"{data}:{place}": row for place, row in enumerate(rows, 2)}
+    sets = [[set(json.loads(row[key])) for row in found] for key in ("labels", "predicted")]
+    assert sets[0] == [set(json.loads(lines[row["source"]][1])) for row in found]
+    exact = np.mean([truth == answer for truth, answer in zip(*sets, strict=True)])
+    assert results(run)["model"]["exact_match"] == pytest.approx(exact, abs=1e-6)
+    report, model = tmp_path / "again.html", export(run, tmp_path / "exports")
+    monkeypatch.chdir(tmp_path)
+    assert call("evaluate", model, "--data", data, "--device", "cpu", "--report", report) == 0
+    assert {"Labels", "Most wrong"} <= set(ReadReport(report).texts)
+    with report.with_name("again-predictions.csv").open(encoding="utf-8", newline="") as stream:
+        assert [row["predicted"] for row in csv.DictReader(stream)] == [row["predicted"] for row in found]
 
 
 def test_pairs(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Reports and `predictions.csv` as files."""
 
 import csv
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from artifact.manifest import Result
 from model.report.page import Report, write_report
 from model.tasks.predictions import (
     LabelPredictions,
+    LabelSetPredictions,
     PairPredictions,
     Predictions,
     Rival,
@@ -42,6 +44,18 @@ def recordings() -> LabelPredictions:
     return replace(found, examples=examples, unit="steps", training=(), rival=None)
 
 
+def label_sets(classes: int = 4, count: int = 80) -> LabelSetPredictions:
+    found, generator = labels(classes, count), np.random.default_rng(0)
+    assert found.rival is not None
+    truth, scores, others = generator.random((3, count, classes))
+    rival = found.rival._replace(scores=others, thresholds=np.full(classes, 0.4))
+    texts = [TEXTS[row % len(TEXTS)] for row in range(count)]
+    thresholds, sizes = np.full(classes, 0.5), [3] * classes
+    return LabelSetPredictions(
+        found.labels, (truth > 0.7).astype(int), scores, thresholds, texts, found.places, sizes, rival
+    )
+
+
 def pairs() -> PairPredictions:
     generator = np.random.default_rng(0)
     truth, scores, others = generator.integers(0, 2, 80), generator.random(80), generator.random(80)
@@ -59,6 +73,7 @@ def windows(channels: int = 2) -> WindowPredictions:
 
 
 def report(predictions: Predictions | None) -> Report:
+    classes = len(getattr(predictions, "labels", ()))
     results = tuple(
         Result(
             metric=metric,
@@ -83,7 +98,7 @@ def report(predictions: Predictions | None) -> Report:
         settings={"data.text_column": EVIL, "model.sizes": [1, 2]},
         predictions=predictions,
         explain=lambda text: [
-            Stretch(start, min(start + 100, len(text)), np.sin(start + np.arange(400.0)))
+            Stretch(start, min(start + 100, len(text)), np.sin(start + np.arange(classes)))
             for start in range(0, len(text), 100)
         ],
         metric="accuracy",
@@ -98,7 +113,7 @@ def written(found: Report, folder: Path) -> ReadReport:
     return ReadReport(folder / "report.html")
 
 
-@pytest.mark.parametrize("predictions", [labels(), recordings(), pairs(), windows(), None])
+@pytest.mark.parametrize("predictions", [labels(), recordings(), label_sets(), pairs(), windows(), None])
 def test_report_runs_and_loads_nothing_whatever_the_data_hold(predictions: Predictions | None, tmp_path: Path) -> None:
     read = written(report(predictions), tmp_path)
     assert read.is_closed
@@ -119,7 +134,7 @@ def test_results_have_the_baselines_of_their_own_metric_beside_them(tmp_path: Pa
     assert not (tmp_path / "predictions.csv").exists()
 
 
-@pytest.mark.parametrize("predictions", [labels(400, 3_000), windows(300)])
+@pytest.mark.parametrize("predictions", [labels(400, 3_000), label_sets(400, 3_000), windows(300)])
 def test_report_of_large_data_is_bounded(predictions: Predictions, tmp_path: Path) -> None:
     assert written(report(predictions), tmp_path).size < LARGEST
 
@@ -171,6 +186,16 @@ def test_predictions_of_pairs_and_of_windows() -> None:
             for part in (series.truth, series.forecast, series.low, series.high, series.rivals[0].scores)
         ),
     )
+
+
+def test_predictions_of_any_number_of_labels_are_lists() -> None:
+    found = label_sets()
+    assert found.head == ("row", "source", "labels", "predicted", *(f"score {label}" for label in LABELS))
+    for number, row in enumerate(found.rows()):
+        assert row[:2] == (number + 1, f"{EVIL}.csv:{number}")
+        for cell, chosen in zip(row[2:4], (found.truth[number], found.scores[number] >= 0.5), strict=True):
+            assert json.loads(str(cell)) == [LABELS[i] for i in np.flatnonzero(chosen)]
+        assert list(map(float, map(str, row[4:]))) == pytest.approx(found.scores[number], abs=1e-6)
 
 
 def test_texts_that_are_no_utf_8_are_written(tmp_path: Path) -> None:
