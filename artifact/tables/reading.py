@@ -84,7 +84,8 @@ def read_fields(table: Table, fields: Sequence[Field]) -> Iterator[Source[Values
         of JSON Lines has a column of labels that is needed.
     """
     columns = table.columns
-    if columns is not None:
+    if columns is not None:  # readers of tables drop the spaces around names
+        fields = [one if one.name in columns else one._replace(name=one.name.strip()) for one in fields]
         _check_columns(table, columns, fields)
     present = [field for field in fields if columns is None or field.name in columns]
     unseen: dict[Field, Absent | None] = {field: None for field in fields if columns is None and _needs_label(field)}

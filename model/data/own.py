@@ -102,6 +102,8 @@ class DataFiles:
     """File or folder of unlabelled documents of the user."""
     series: tuple[Path, ...] = ()
     """Files of the user's series that are added to generated ones."""
+    encoding: str = ""
+    """Encoding of texts in `data` without a byte order mark, if it is not that of the recipe."""
 
     @property
     def place(self) -> Path:
@@ -163,6 +165,8 @@ class OwnTexts:
 def read_own(files: DataFiles, columns: TextColumns) -> OwnTexts:
     """Read the files of a user. Raises: UserError naming file, line and column."""
     assert files.data is not None
+    if files.encoding and columns.encoding != RAW:
+        columns = replace(columns, encoding=files.encoding)
     others = (
         (files.validation, replace(columns, group="")),  # only rows need a group that are still to be split
         (files.test, replace(columns, group="")),

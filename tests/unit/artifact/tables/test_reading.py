@@ -53,6 +53,12 @@ def test_format_is_that_of_the_name(tmp_path: Path, name: str) -> None:
     assert is_table(name)
 
 
+def test_names_of_columns_may_have_the_spaces_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text,class \none,x\n")
+    assert read(tmp_path / "a.csv", TEXT, LABEL._replace(name="class ")) == [(2, (b"one", "x"))]
+    assert read(tmp_path / "a.csv", TEXT, LABEL._replace(name="class")) == [(2, (b"one", "x"))]
+
+
 def test_format_may_be_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a").write_text("text\none\n")
     assert read(tmp_path / "a", TEXT, kind=".csv") == [(2, (b"one",))]

@@ -178,6 +178,13 @@ def test_run_remembers_its_encoding(write: Write, tmp_path: Path, capsys: pytest
     assert train(path, runs, "--encoding", "windows-1252") == 0
     assert "classes: ä 20, ö 20" in capsys.readouterr().out
     assert call("evaluate", runs / "a", "--device", "cpu") == 0
+    assert call("evaluate", runs / "a", "--encoding", "utf-8", "--device", "cpu") == 2
+    assert capsys.readouterr().err == "error: --encoding needs --data, your own file or folder\n"
+    other = write("b.csv", "text,label\n" + rows)
+    assert call("evaluate", runs / "a", "--data", other, "--device", "cpu") == 2
+    assert "b.csv:2: the label 'Ã¤' is not in training" in capsys.readouterr().err
+    assert call("evaluate", runs / "a", "--data", other, "--encoding", "utf-8", "--device", "cpu") == 0
+    assert f"{other}: 4 rows of the test split" in capsys.readouterr().out  # the content is that of training
     with pytest.raises(SystemExit):
         train(path, runs, "--encoding", "klingon")
     assert (
