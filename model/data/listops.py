@@ -14,7 +14,7 @@ import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tqdm import tqdm
+from model.progress import progress
 
 LABELS = [str(digit) for digit in range(10)]
 TERMS = "Generated; no terms."
@@ -56,8 +56,7 @@ def read_short(data_dir: Path, split: str) -> list[_Row]:
 def _rows(split: str, shortest: int, longest: int) -> list[_Row]:
     generator = random.Random(f"listops {split} {shortest} {longest}")
     return [
-        expression(generator, shortest, longest)
-        for _ in tqdm(range(SIZES[split]), "listops", leave=False, disable=None)
+        expression(generator, shortest, longest) for _ in progress(range(SIZES[split]), desc="listops", leave=False)
     ]
 
 

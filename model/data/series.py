@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from tqdm import tqdm
 
 from artifact.arrays import Doubles, Floats
 from artifact.series import IRREGULAR, LARGEST, PLAIN, impute
@@ -16,6 +15,7 @@ from artifact.tables.steps import infer_step
 from artifact.tables.timeline import read_series, read_timeline, times_of
 from model.config.data import SeriesConfig
 from model.errors import UserError, reading
+from model.progress import progress
 
 SplitName = Literal["train", "validation", "test"]
 
@@ -107,7 +107,7 @@ class ScaledSeries:
         found = np.zeros((end - start, horizon, self.values.shape[1]), np.float32)
         is_missing = np.ones((end - start, horizon), np.bool_)
         origin = first + context_length  # row of the first forecast step
-        for index in tqdm(range(0, len(windows), BATCH), unit="batch", leave=False, disable=None):
+        for index in progress(range(0, len(windows), BATCH), unit="batch", leave=False):
             for steps_ahead in forecast(np.ascontiguousarray(windows[index : index + BATCH].transpose(0, 2, 1))):
                 low, high = max(start, origin), min(end, origin + horizon)
                 steps = np.arange(low, high)

@@ -23,12 +23,12 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from artifact.arrays import Doubles, Floats
 from artifact.documents import cut, take
 from model.config.models import NgramVectorsConfig
 from model.nn.words import WordHasher
+from model.progress import progress
 from model.tasks.link import memberships
 from model.tasks.occurrences import Ngrams, NgramVectors, Occurrences, frequent_ngrams, hash_ngrams, known_ids
 from model.training.checkpoint import reading_result, write_arrays
@@ -107,9 +107,7 @@ def train_vectors(
                 raise ValueError(f"it holds vectors of shapes {found}, not {expected}")
         of_documents, vectors = kept
     rates = np.maximum(np.linspace(RATE, 0, 1 + config.epochs), LAST_RATE).astype(np.float32)
-    with tqdm(
-        total=config.epochs, initial=first, desc="n-gram vectors", unit="epoch", leave=False, disable=None
-    ) as bar:
+    with progress(total=config.epochs, initial=first, desc="n-gram vectors", unit="epoch", leave=False) as bar:
         for epoch in range(first, config.epochs):
             generator = np.random.default_rng((seed, epoch))
             order, state = generator.permutation(len(documents)), generator.integers(1, 2**63, dtype=np.uint64)

@@ -9,7 +9,6 @@ from typing import Any, Self
 import numpy as np
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from artifact.arrays import Doubles, Floats
 from artifact.manifest import ExportManifest, Result
@@ -21,6 +20,7 @@ from model.data.own import DataFiles
 from model.data.series import BATCH, OwnSeries, ScaledSeries, SplitName, data_terms, load_series, read_own_series
 from model.errors import UserError
 from model.nn.forecaster import PaperForecaster, ResidualForecaster
+from model.progress import progress
 from model.tasks.base import Finished, Measurement, TrainingTask
 from model.tasks.baselines import EXACT, LinearMap, season_of, seasonal_error, seasonal_naive, solve_linear_map
 from model.tasks.graphs import Arrays, ExportGraph, GraphFunction, golden_windows, module_functions
@@ -496,7 +496,7 @@ def _predictions(
 
 def _forecasts(function: GraphFunction, windows: Floats, context: int) -> Iterator[tuple[Floats, Floats]]:
     """Yield windows (B, at least N, C) in chunks, with their forecasts (B, O, C)."""
-    for first in tqdm(range(0, len(windows), BATCH), unit="batch", leave=False, disable=None):
+    for first in progress(range(0, len(windows), BATCH), unit="batch", leave=False):
         part = windows[first : first + BATCH]
         yield part, function({"series": np.ascontiguousarray(part[:, :context])})
 

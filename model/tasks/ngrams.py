@@ -19,6 +19,7 @@ from model.config.models import NgramViewConfig
 from model.data.splits import folds
 from model.nn.ngrams import NgramClassifier
 from model.nn.words import WordHasher
+from model.progress import progress
 from model.tasks.link import memberships, rarest
 from model.tasks.occurrences import NgramVectors, hashed_batches, places, rows_at
 from model.tasks.regression import balanced, regressions, regressions_with_vectors
@@ -372,7 +373,7 @@ def _comparing(
     rests = [np.setdiff1d(np.arange(len(labels)), part) for part in parts]
     learned = [None if learn is None else learn(rest) for rest in rests]
     total *= len(parts)
-    with tqdm(total=total, desc="cross-validation", unit="fit", leave=False, disable=None) as bar:
+    with progress(total=total, desc="cross-validation", unit="fit", leave=False) as bar:
         sets = counted.document_sets()
         yield _Comparison(counted, sets, labels, num_classes, config, parts, rests, learned, losses, bar)
 

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from tqdm import tqdm
 
 from artifact.arrays import Doubles, Floats
 from artifact.documents import pad_rows
 from model.nn.words import WordHasher
+from model.progress import progress
 
 BATCH = 64
 MIN_OCCURRENCES = 2
@@ -131,7 +131,7 @@ def hashed_batches(hasher: WordHasher, texts: Sequence[bytes]) -> Iterator[tuple
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
     device = hasher.positions.device
     size = sum(map(len, texts))
-    with tqdm(total=size, desc="n-grams", unit="B", unit_scale=True, leave=False, disable=None) as bar:
+    with progress(total=size, desc="n-grams", unit="B", unit_scale=True, leave=False) as bar:
         for first in range(0, len(order), BATCH):
             chosen = order[first : first + BATCH]
             document, lengths = pad_rows([texts[i] for i in chosen], max(1, len(texts[chosen[-1]])))

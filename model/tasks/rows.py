@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from artifact.cores import cpu_count
 from artifact.documents import cut, pad_rows, take
+from model.progress import progress
 from model.tasks.graphs import GraphFunction
 
 BATCH = 16
@@ -56,7 +56,7 @@ def run_on_rows(run: Callable[[Padded], NDArray[Any]], rows: Sequence[bytes], bu
     ]
     with ThreadPoolExecutor(cpu_count()) as pool:
         outputs = np.concatenate(
-            list(tqdm(pool.map(outputs_of, batches), total=len(batches), unit="batch", leave=False, disable=None))
+            list(progress(pool.map(outputs_of, batches), total=len(batches), unit="batch", leave=False))
         )
     ordered = np.empty_like(outputs)
     ordered[np.concatenate([chosen for chosen, _ in batches])] = outputs

@@ -19,7 +19,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
-from tqdm import tqdm
 
 from artifact.arrays import Doubles, Floats
 from artifact.manifest import ExportManifest, Result
@@ -37,6 +36,7 @@ from model.data.own_recordings import (
 from model.errors import UserError
 from model.nn.minirocket import MiniRocket
 from model.nn.series_classifier import SeriesClassifier, SeriesEncoder
+from model.progress import progress
 from model.tasks.base import FINGERPRINT, Finished, Measurement, TrainingTask
 from model.tasks.dtw import nearest_neighbours
 from model.tasks.graphs import Arrays, ExportGraph, GraphFunction
@@ -307,7 +307,7 @@ def features_of(rocket: MiniRocket, rows: Rows) -> Floats:
     """Features (rows, features)."""
     stretched, found = rows.inputs["stretched"], list[Floats]()
     with torch.inference_mode():
-        for first in tqdm(range(0, len(rows), ROWS), desc="MiniRocket", unit="batch", leave=False, disable=None):
+        for first in progress(range(0, len(rows), ROWS), desc="MiniRocket", unit="batch", leave=False):
             found.append(rocket(torch.from_numpy(stretched[first : first + ROWS])).numpy())
     return np.concatenate(found)
 

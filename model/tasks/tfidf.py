@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from artifact.arrays import Doubles
 from artifact.documents import softmax
 from model.data.pairs import MATCH
 from model.data.sampling import sample
 from model.data.splits import folds
+from model.progress import progress
 from model.tasks.link import SIGMOIDS
 from model.tasks.regression import balanced, regressions
 
@@ -161,7 +161,7 @@ def _best(
     has_groups = 1 < len(np.unique(groups)) < len(groups)
     parts = folds(labels, groups if has_groups else np.arange(len(labels)))
     tried, found = np.concatenate(parts), dict[tuple[str, float], float]()
-    with tqdm(total=len(candidates) * len(parts), desc="TF-IDF", unit="fold", leave=False, disable=None) as bar:
+    with progress(total=len(candidates) * len(parts), desc="TF-IDF", unit="fold", leave=False) as bar:
         for name, strengths in candidates.items():
             if (counts := _counts(name, texts)) is None:
                 continue

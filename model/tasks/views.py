@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from model.nn.vectors import VectorClassifier
+from model.progress import progress
 from model.tasks.classification import grouped_batches
 from model.tasks.link import Outputs, Targets, link_of
 from model.tasks.occurrences import Occurrences
@@ -82,7 +82,7 @@ def vector_logits(model: VectorClassifier, ngrams: Occurrences, device: torch.de
     order = np.argsort(ngrams.counts(), kind="stable")
     logits = np.zeros((len(ngrams), model.head.out_features), dtype=np.float32)
     with torch.inference_mode():
-        for first in tqdm(range(0, len(order), BATCH), desc="vector view", unit="batch", leave=False, disable=None):
+        for first in progress(range(0, len(order), BATCH), desc="vector view", unit="batch", leave=False):
             chosen = order[first : first + BATCH].tolist()
             inputs = [part.to(device) for part in inputs_of(ngrams, chosen)]
             logits[chosen] = model(*inputs).float().cpu().numpy()

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from model.errors import UserError
+from model.progress import progress
 from model.training import checkpoint
 from model.training.checkpoint import BEST, LAST, Progress, RunFolder
 from model.training.gradients import AddGradients, Recorded
@@ -86,7 +87,7 @@ class Trainer:
     def _bar(self, description: str, step: int = 0) -> "tqdm[Any]":
         """Progress bar of an epoch, from a step on."""
         size, unit = self.examples_per_step, self.learner.unit
-        return tqdm(total=self.steps_per_epoch * size, initial=step * size, desc=description, unit=unit, disable=None)
+        return progress(total=self.steps_per_epoch * size, initial=step * size, desc=description, unit=unit)
 
     def _is_stuck(self) -> bool:
         """Whether the last `patience` epochs did not improve on the best value before them."""
