@@ -112,10 +112,22 @@ def forecast(past: Doubles, truth: Doubles, band: Doubles, others: Sequence[Riva
     return drawn(draw, width=6.4, height=2.6)
 
 
-def lines(values: Doubles) -> str:
-    """The channels of a recording (steps, channels)."""
+def lines(values: Doubles, first: int = 0, spans: Sequence[tuple[int, int, float]] = ()) -> str:
+    """The channels of a recording (steps, channels).
+
+    Args:
+        values: the recording, or a part of it.
+        first: its first step.
+        spans: first and last step of each part, and how much it speaks for the answer, -1 to 1.
+
+    """
 
     def draw(axes: Axes) -> None:
-        axes.plot(values, linewidth=0.8)
+        last = first + len(values)
+        for start, end, shade in spans:
+            if start < last and first < end:
+                colour = MODEL if shade > 0 else RIVAL
+                axes.axvspan(max(start, first), min(end, last), color=colour, alpha=0.35 * abs(shade), linewidth=0)
+        axes.plot(np.arange(first, last), values, linewidth=0.8)
 
     return drawn(draw, width=6.4, height=1.8)

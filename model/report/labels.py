@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +29,8 @@ MOST_CHANNELS, MOST_STEPS = 6, 1_000
 MOST_CHARACTERS = 80
 """Of a label."""
 
-Explain = Callable[[bytes], Sequence[Stretch]]
+Explain = Callable[[Any], Sequence[Stretch]]
+"""Document or recording -> its stretches."""
 
 
 def sections(found: LabelPredictions, explain: Explain) -> Iterator[Section]:
@@ -194,15 +196,29 @@ def _worst(found: LabelPredictions, explain: Explain) -> Iterator[Note | Example
             f"({found.scores[row, label]:.1%}), answer {short(found.labels[answer])} ({found.scores[row, answer]:.1%})"
         )
         example = found.examples[row]
+        sign = np.zeros(len(found.labels))
+        sign[answer], sign[label] = 1, -1
         if isinstance(example, bytes):
-            sign = np.zeros(len(found.labels))
-            sign[answer], sign[label] = 1, -1
             yield document(title, example, explain(example), sign)
         else:
-            drawn = example[:MOST_STEPS, :MOST_CHANNELS]
-            cut = f"; the first {len(drawn):,} of {len(example):,} steps" if len(drawn) < len(example) else ""
-            cut += f"; the first {MOST_CHANNELS} channels" if example.shape[1] > MOST_CHANNELS else ""
-            yield Picture(figures.lines(drawn), f"{title}{cut}")
+            yield _recording(title, example, explain(example), sign)
+
+
+def _recording(title: str, values: Doubles, stretches: Sequence[Stretch], sign: Doubles) -> Picture:
+    """A recording (steps, channels) with its stretches, shaded by how much they speak for a wrong answer.
+
+    Of a long one, the steps around the stretch that speaks most for it. `sign` as that of `document`.
+    """
+    shares = np.array([part.contributions @ sign for part in stretches])
+    middle = sum(stretches[int(shares.argmax())][:2]) // 2 if stretches else 0
+    first = max(0, min(middle - MOST_STEPS // 2, len(values) - MOST_STEPS))
+    drawn = values[first : first + MOST_STEPS, :MOST_CHANNELS]
+    cut = f"; steps {first:,} to {first + len(drawn):,} of {len(values):,}" if len(drawn) < len(values) else ""
+    cut += f"; the first {MOST_CHANNELS} channels" if values.shape[1] > MOST_CHANNELS else ""
+    shades = shares / max(np.abs(shares).max(initial=0), 1e-12)
+    spans = [(part.start, part.end, float(shade)) for part, shade in zip(stretches, shades, strict=True)]
+    told = "; blue parts speak for the answer, orange ones against it" if spans else ""
+    return Picture(figures.lines(drawn, first, spans), f"{title}{cut}{told}")
 
 
 def document(title: str, text: bytes, stretches: Sequence[Stretch], sign: Doubles) -> Example:

@@ -45,8 +45,8 @@ class Report:
     settings: Mapping[str, Any]
     """The recipe, as dotted keys."""
     predictions: Predictions | None
-    explain: Callable[[bytes], Sequence[Stretch]] = field(default=lambda _: ())
-    """Stretches of a document with their contributions."""
+    explain: Callable[[Any], Sequence[Stretch]] = field(default=lambda _: ())
+    """Stretches of a document or recording with their contributions."""
     metric: str = ""
     """Validation metric."""
     history: Sequence[Mapping[str, Any]] = ()

@@ -77,7 +77,7 @@ def _report(
         facts=facts,
         settings=flat(task.recipe.to_dict()),
         predictions=measured.predictions,
-        explain=lambda text: task.stretches(compute, text),
+        explain=lambda example: task.stretches(compute, example),
         metric=task.metric,
         history=history,
     )

@@ -176,9 +176,9 @@ class TrainingTask(ABC, Generic[R, S, D]):
         values = f"{progress.best:.4f} is below that of {baseline.name}, {baseline.value:.4f}"
         return (f"warning: validation {self.metric} {values}",)
 
-    def stretches(self, compute: AllOutputs, text: bytes) -> Sequence[Stretch]:
-        """The parts of a document with their contributions, by start; none if the model does not tell them."""
-        del compute, text
+    def stretches(self, compute: AllOutputs, example: Any) -> Sequence[Stretch]:
+        """The parts of a document or recording with their contributions, by start; none if they are not known."""
+        del compute, example
         return ()
 
     @abstractmethod

@@ -17,10 +17,10 @@ AllOutputs = Callable[[Mapping[str, NDArray[Any]]], Sequence[Floats]]
 
 
 class Stretch(NamedTuple):
-    """A part of a document, and what it contributes to the document's logits."""
+    """A part of a document or recording, and what it contributes to the logits."""
 
     start: int
-    """First byte."""
+    """First byte or step."""
     end: int
     contributions: Doubles
     """(classes,)."""

@@ -22,7 +22,7 @@ from torch import nn
 
 from artifact.arrays import Doubles, Floats
 from artifact.manifest import ExportManifest, Result
-from artifact.recordings import Recording, Scaling, on_grid
+from artifact.recordings import Recording, Scaling, on_grid, stretch_bounds, without
 from artifact.tasks.series_classification import SeriesClassifierManifest
 from model.config.run import SeriesClassificationRun
 from model.data.own import DataFiles
@@ -41,7 +41,7 @@ from model.tasks.base import FINGERPRINT, Finished, Measurement, TrainingTask
 from model.tasks.dtw import nearest_neighbours
 from model.tasks.graphs import Arrays, ExportGraph, GraphFunction
 from model.tasks.link import SOFTMAX, Outputs, calibration_error
-from model.tasks.predictions import LabelPredictions, Rival
+from model.tasks.predictions import AllOutputs, LabelPredictions, Rival, Stretch
 from model.tasks.series_views import (
     ROWS,
     EncoderLearner,
@@ -242,6 +242,16 @@ class SeriesClassificationTask(TrainingTask[SeriesClassificationRun, OwnRecordin
     def standardised(self, values: Sequence[Doubles]) -> list[Floats]:
         """Recordings (steps, channels) as the model reads them."""
         return [on_grid(self.scaling.standardise(Recording(one))) for one in values]
+
+    def stretches(self, compute: AllOutputs, example: Doubles) -> Sequence[Stretch]:
+        """The logits less those of the recording with a straight line in place of each stretch, as the service does."""
+        whole = self.scaling.standardise(Recording(example))
+        bounds, channels = stretch_bounds(len(whole)), whole.shape[1]
+        as_it_is = Scaling(np.zeros(channels), np.ones(channels), None)
+        changed = [whole, *(without(whole, start, end) for start, end in bounds)]
+        rows = Rows.of(changed, as_it_is, self.config.model.length, self.overlap)
+        logits = rows.mean(computed(lambda inputs: compute(inputs)[0], rows)).astype(np.float64)
+        return [Stretch(*span, logits[0] - part) for span, part in zip(bounds, logits[1:], strict=True)]
 
     def manifest(self, golden: Arrays) -> dict[str, Any]:
         del golden

@@ -1,5 +1,6 @@
 """Sections about classifiers."""
 
+import base64
 from dataclasses import replace
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 from model.report import labels
-from model.report.content import Example, Note, Section, Table
+from model.report.content import Example, Note, Picture, Section, Table
 from model.report.labels import class_report, sections
 from model.tasks.predictions import LabelPredictions, Rival, Stretch
 
@@ -109,6 +110,33 @@ def test_worst_documents_show_the_stretches_that_spoke_for_the_answer() -> None:
     assert [part.text for part in examples[0].parts] == ["0001", "0003", "0007", "0009"]
     assert [part.shade for part in examples[0].parts] == [0.6, 1.0, 0.8, 0.4]
     assert examples[0].statement == "The 4 of 10 stretches, in 40 bytes, that speak most for the answer."
+
+
+def test_worst_recordings_are_drawn_around_the_stretch_that_spoke_for_the_answer() -> None:
+    values = np.random.default_rng(0).standard_normal((4_000, 2))
+
+    def explain(_: object) -> list[Stretch]:
+        shares = {3: -1.0, 30: 2.0, 31: 0.5}
+        return [Stretch(100 * i, 100 * i + 100, np.array([shares.get(i, 0.0), 0.0])) for i in range(40)]
+
+    scores = np.array([[0.9, 0.1]])
+    found = LabelPredictions(["a", "b"], np.array([1]), scores, [values], "steps", ["p"])
+    (worst,) = (part for part in sections(found, explain) if part.title == "Most wrong")
+    (picture,) = (block for block in worst.blocks if isinstance(block, Picture))
+    assert picture.caption == (
+        "p: label b (10.0%), answer a (90.0%); steps 2,550 to 3,550 of 4,000; blue parts speak for the answer, orange "
+        "ones against it"
+    )
+    drawn = base64.b64decode(picture.address.partition(",")[2]).decode()
+    assert [shade for shade in ("0.35", "0.0875") if f"opacity: {shade}" in drawn] == ["0.35", "0.0875"]
+    assert "fill: #ff7f0e" not in drawn, "the stretch that speaks against the answer is not in these steps"
+
+
+def test_recordings_without_stretches_are_drawn_from_their_beginning() -> None:
+    values, scores = np.zeros((1_200, 9)), np.array([[0.9, 0.1]])
+    found = LabelPredictions(["a", "b"], np.array([1]), scores, [values], "steps")
+    (picture,) = (block for block in section(found, "Most wrong").blocks if isinstance(block, Picture))
+    assert picture.caption.endswith("; steps 0 to 1,000 of 1,200; the first 6 channels")
 
 
 def test_long_documents_without_stretches_are_cut_with_a_statement() -> None:

@@ -99,6 +99,19 @@ def test_the_export_gives_the_answers_of_the_model(folder: Path) -> None:
     assert np.array([answer.scores for answer in answers]) == pytest.approx(expected, abs=1e-5)
 
 
+def test_the_report_explains_recordings_as_the_service_does(folder: Path) -> None:
+    trained: Any = load_trained(folder / "runs" / RUN, DataFiles(folder))
+    function = module_functions(trained.finished.graphs, torch.device("cpu"))[0]
+    model = artifact.load(folder / "exports" / "waves")
+    for values in (trained.data.test.values[0], np.tile(trained.data.test.values[1], (3, 1))):  # one, and windows
+        stretches = trained.task.stretches(lambda inputs: [function(inputs)], values)
+        expected = model.classify(values.T, detail=True)["stretches"]
+        assert [part[:2] for part in stretches] == [(part["start"], part["end"]) for part in expected]
+        for found, part in zip(stretches, expected, strict=True):
+            by_label = dict(zip(trained.task.facts["labels"], found.contributions, strict=True))
+            assert by_label == pytest.approx(part["contributions"], abs=1e-4)
+
+
 def test_a_resumed_run_is_the_same(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is stopped after the first fold."""
     for name in ("waves.ts", "test.ts"):
