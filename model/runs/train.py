@@ -26,7 +26,6 @@ from model.tasks.base import BASELINE, KEPT, LENGTH, TrainingTask
 from model.tasks.classification import ClassificationTask
 from model.tasks.lengths import with_keys
 from model.tasks.own_series import read_series_of
-from model.tasks.tfidf import Baseline
 from model.tasks.words import WordTask
 from model.training.checkpoint import LAST, Facts, RunFolder, load
 from model.training.device import choose_device
@@ -160,17 +159,13 @@ def _run(
     )
     trained = finished_run(path, files, data)
     if config.data.name == "own" and config.reads == "texts":
-        found = found or _fitted_again(task, data)
-        for line in trained.task.conclude(trained.finished, data, found, progress):
+        task = replace(trained.task, fitted=found)
+        trained = replace(trained, task=replace(task, fitted=task.chosen_baseline(data)))
+        for line in trained.task.conclude(trained.finished, data, trained.task.fitted, progress):
             print(line)
     evaluated = evaluate_run(path, trained, device)
     print(f"{evaluated.report}: the results on the test split")
     return path
-
-
-def _fitted_again(task: TrainingTask[Any, Any, Any], data: Any) -> Baseline | None:
-    """The baseline of a resumed run, with the setting that it has."""
-    return task.baseline(data, task.facts[BASELINE]["setting"]) if BASELINE in task.facts else None
 
 
 def _given(request: TrainingRequest) -> dict[str, object]:

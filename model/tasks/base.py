@@ -74,6 +74,8 @@ class TrainingTask(ABC, Generic[R, S, D]):
 
     config: R
     facts: Facts = field(default_factory=dict)
+    fitted: Baseline | None = field(default=None, compare=False)
+    """The baseline of the data, if it is fitted already."""
 
     unit: ClassVar[str]
     """Unit of progress bars and throughput: doc, pair or window."""
@@ -147,6 +149,12 @@ class TrainingTask(ABC, Generic[R, S, D]):
         """
         del data, settings
         return None
+
+    def chosen_baseline(self, data: D) -> Baseline | None:
+        """The baseline with the setting that was chosen in training; None if training has none."""
+        if BASELINE not in self.facts:
+            return None
+        return self.fitted or self.baseline(data, self.facts[BASELINE]["setting"])
 
     @abstractmethod
     def stages(self, data: D) -> Sequence[Stage]:

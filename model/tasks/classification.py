@@ -33,7 +33,7 @@ from model.data.own import DataFiles, OwnTexts, read_own
 from model.errors import UserError
 from model.nn.classifier import ByteClassifier, WordClassifier
 from model.tasks import tfidf
-from model.tasks.base import BASELINE, FINGERPRINT, UNLABELLED, Finished, Measurement, TrainingTask
+from model.tasks.base import FINGERPRINT, UNLABELLED, Finished, Measurement, TrainingTask
 from model.tasks.comparison import difference
 from model.tasks.graphs import Arrays, ExportGraph, GraphFunction, golden_documents, module_functions
 from model.tasks.link import SIGMOIDS, SOFTMAX, Outputs, calibration_error, link_of
@@ -325,11 +325,10 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
         self, data: DocumentSet, windows: Outputs, labels: NDArray[np.int64], is_long: NDArray[np.bool_]
     ) -> tuple[Mapping[tuple[str, str], str], tuple[str, ...], Rival | None]:
         """Metric and condition -> name and value of what the model is compared with; notes; the baseline's scores."""
-        if BASELINE not in self.facts:
+        baseline = self.chosen_baseline(data)
+        if baseline is None:
             name = self.config.data.name
             return {("accuracy", "windows"): RIVALS[name]} if name in RIVALS else {}, (), None
-        baseline = self.baseline(data, self.facts[BASELINE]["setting"])
-        assert baseline is not None
         scores = baseline.scores(data.test.texts)
         found = self._report(scores, labels, baseline.thresholds)
         values = {(metric, "windows"): value for metric, value in found.items()}

@@ -3,11 +3,13 @@
 import random
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from model.data.own import DataFiles
 from model.runs.load import load_trained
+from model.tasks import tfidf
 from model.tasks.words import WordTask
 from model.training import checkpoint
 from tests.support.commands import call
@@ -53,6 +55,20 @@ def test_training_says_what_was_trained_and_how_it_compares(file: Path, capsys: 
     assert [line for line in capsys.readouterr().out.splitlines() if " points" in line] == [
         line for line in out.splitlines() if " points" in line
     ]
+
+
+def test_baseline_is_fitted_once(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted, original = list[object](), tfidf.fit_classifier
+
+    def fit_classifier(*arguments: Any, **options: Any) -> tfidf.Baseline | None:
+        fitted.append(original(*arguments, **options))
+        return fitted[-1]  # type: ignore[return-value]
+
+    monkeypatch.setattr(tfidf, "fit_classifier", fit_classifier)
+    assert train(file, *NO_VECTORS) == 0
+    assert len(fitted) == 1
+    assert train(file, *NO_VECTORS, "--resume") == 0
+    assert len(fitted) == 2
 
 
 def test_evaluation_says_which_class_is_never_predicted(
