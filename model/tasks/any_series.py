@@ -25,6 +25,7 @@ from model.nn.any_series import AnySeriesForecaster
 from model.tasks.base import ADDED, Finished, Measurement, TrainingTask
 from model.tasks.forecasting import quantiles_are_reliable
 from model.tasks.graphs import Arrays, ExportGraph, GraphFunction, module_functions
+from model.tasks.predictions import Rival, WindowPredictions
 from model.training.checkpoint import Progress, RunFolder, load_best
 from model.training.learner import TaskLearner, TrainingBatch
 from model.training.plot import Panel, plot_forecasts
@@ -170,6 +171,48 @@ def evaluate(function: GraphFunction, batches: Iterable[SeriesBatch], theta_shar
     return found
 
 
+def examples(batches: Sequence[SeriesBatch]) -> Iterator[tuple[str, SeriesBatch, int]]:
+    """Title, batch and place of a group of each kind of series, without a season and with one."""
+    for kind, is_seasonal in itertools.product(KINDS, (False, True)):
+        fitting = (
+            (batch, place)
+            for batch in batches
+            for place, group in enumerate(batch.groups)
+            if (group.kind, max(group.seasons) > 1) == (kind, is_seasonal) and group.past.shape[1] >= DRAWN
+        )
+        if (found := next(fitting, None)) is not None:
+            batch, place = found
+            season = f", season of {' and '.join(map(str, batch.groups[place].seasons))}" if is_seasonal else ""
+            yield f"{kind}{season}", batch, place
+
+
+def quantiles_of(function: GraphFunction, batch: SeriesBatch, place: int) -> Doubles:
+    """Quantiles of a group in units of the model, (GROUP, LEVELS, HORIZON)."""
+    return function(batch.inputs(buckets=BUCKETS))[place * GROUP : (place + 1) * GROUP].astype(np.float64)
+
+
+def predicted(
+    function: GraphFunction, batches: Sequence[SeriesBatch], theta_shares: Sequence[float]
+) -> WindowPredictions:
+    """The forecast of a series of each kind, with those of Theta and seasonal naive; as channels of one window."""
+    titles, pasts, columns = list[str](), list[Doubles](), list[Doubles]()
+    for title, batch, place in examples(batches):
+        rows, group, prepared = slice(place * GROUP, (place + 1) * GROUP), batch.groups[place], batch.prepared[place]
+        quantiles = quantiles_of(function, batch, place)
+        own = prepared.restore(quantiles, theta_shares[season_class(group.seasons)])[0]
+        others = (np.broadcast_to(one[rows, None], quantiles.shape) for one in (batch.theta(), batch.seasonal_naive()))
+        theta, naive = (prepared.restore(one, 0.0)[0][MEDIAN] for one in others)
+        past = np.full(2 * HORIZON, np.nan)
+        past[-group.past.shape[1] :] = group.past[0, -2 * HORIZON :]
+        titles.append(title)
+        pasts.append(past)
+        columns.append(np.stack([group.future[0], own[MEDIAN], own[BAND[0]], own[BAND[1]], theta, naive]))
+    truth, forecast, low, high, theta, naive = np.stack(columns, axis=-1)[:, None]
+    rivals = [Rival(name, values) for name, values in zip(BASELINES, (theta, naive), strict=False)]
+    origin, past = np.zeros(1, np.int64), np.stack(pasts, axis=-1)[None]
+    return WindowPredictions(titles, origin, past, truth, forecast, low, high, rivals, is_one_series=False)
+
+
 def errors(evaluated: Sequence[Evaluated]) -> dict[str, dict[str, float]]:
     """Of all series and of each kind: their number, mean absolute errors and coverage of the 80 % band."""
     rows = list[tuple[float, ...]]()
@@ -241,22 +284,10 @@ class AnySeriesTask(TrainingTask[AnySeriesRun, tuple[Path, ...], GeneratedData])
         load_best(model, folder.path)
         (function,) = module_functions(self.graphs(model.eval()), folder.device)
         panels = list[Panel]()
-        for kind, is_seasonal in itertools.product(KINDS, (False, True)):
-            fitting = (
-                (batch, place)
-                for batch in data.validation
-                for place, group in enumerate(batch.groups)
-                if (group.kind, max(group.seasons) > 1) == (kind, is_seasonal) and group.past.shape[1] >= DRAWN
-            )
-            if (found := next(fitting, None)) is None:
-                continue
-            batch, place = found
-            quantiles = function(batch.inputs(buckets=BUCKETS))[place * GROUP : (place + 1) * GROUP]
-            restored = batch.prepared[place].restore(quantiles.astype(np.float64), 0.0)[0]
-            group = batch.groups[place]
-            season = f", season of {' and '.join(map(str, group.seasons))}" if is_seasonal else ""
-            ends = restored[[BAND[0], MEDIAN, BAND[1]]]
-            panels.append(Panel(f"{kind}{season}", group.past[0, -2 * HORIZON :], group.future[0], ends))
+        for title, batch, place in examples(data.validation):
+            quantiles, group = quantiles_of(function, batch, place), batch.groups[place]
+            ends = batch.prepared[place].restore(quantiles, 0.0)[0][[BAND[0], MEDIAN, BAND[1]]]
+            panels.append(Panel(title, group.past[0, -2 * HORIZON :], group.future[0], ends))
         plot_forecasts(panels, folder.path / "generated.png")
 
     def build(self) -> nn.Module:
@@ -288,7 +319,9 @@ class AnySeriesTask(TrainingTask[AnySeriesRun, tuple[Path, ...], GeneratedData])
                         compared_with=compared,
                     )
                 )
-        return Measurement(tuple(results), keys={"quantiles_reliable": quantiles_are_reliable(results)})
+        predictions = predicted(functions[0], data.test, self.config.model.theta_shares)
+        keys = {"quantiles_reliable": quantiles_are_reliable(results)}
+        return Measurement(tuple(results), keys=keys, predictions=predictions)
 
     def manifest(self, golden: Arrays) -> dict[str, Any]:
         del golden

@@ -167,6 +167,8 @@ class WindowPredictions(Predictions):
     """Bounds of the 80 % band, as forecast (W, horizon, C)."""
     rivals: Sequence[Rival]
     """Their scores are forecasts (W, horizon, C)."""
+    is_one_series: bool = True
+    """Whether the channels are of one series; otherwise each is a series of its own."""
 
     @property
     def head(self) -> tuple[str, ...]:

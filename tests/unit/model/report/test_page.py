@@ -198,6 +198,17 @@ def test_predictions_of_any_number_of_labels_are_lists() -> None:
         assert list(map(float, map(str, row[4:]))) == pytest.approx(found.scores[number], abs=1e-6)
 
 
+@pytest.mark.parametrize(("is_one_series", "caption"), [(True, f"{EVIL} 0, from row 1 of"), (False, f"{EVIL} 0")])
+def test_forecasts_name_their_row_if_they_are_of_one_series(
+    is_one_series: bool,
+    caption: str,
+    tmp_path: Path,
+) -> None:
+    read = written(report(replace(windows(), is_one_series=is_one_series)), tmp_path)
+    assert caption in read.text
+    assert ("from row" in read.text) is is_one_series
+
+
 def test_texts_that_are_no_utf_8_are_written(tmp_path: Path) -> None:
     found = replace(labels(), places=["caf\udce9.csv"] * 80, examples=[b"\xff\x00\xe9"] * 80)
     assert written(report(found), tmp_path).is_closed

@@ -25,8 +25,10 @@ from model.tasks.any_series import (
     SeriesBatch,
     errors,
     evaluate,
+    examples,
     golden_series,
     pinball,
+    predicted,
 )
 from model.tasks.graphs import GraphFunction
 from model.training.checkpoint import BEST, LAST, load
@@ -282,3 +284,30 @@ def test_seasonal_naive_repeats_the_last_season_in_units_of_the_model() -> None:
     repeated = np.stack([np.resize(row[-season:], HORIZON) for row in group.past])
     expected = np.clip(prepared.targets(repeated), -any_series.FARTHEST, any_series.FARTHEST)
     assert batch.seasonal_naive() == pytest.approx(expected, nan_ok=True)
+
+
+def test_report_shows_a_forecast_of_each_kind_in_the_units_of_its_series() -> None:
+    def function(inputs: Any) -> Any:
+        return np.tile(np.linspace(-1, 1, len(LEVELS), dtype=np.float32)[:, None], (len(inputs["lengths"]), 1, HORIZON))
+
+    batches = tuple(SeriesBatch.of(draw_groups((7,), index, 64)) for index in range(6))
+    found = predicted(function, batches, (0.0,) * 4)
+    shown = list(examples(batches))
+    assert list(found.channels) == [title for title, _, _ in shown]
+    assert {title.partition(",")[0] for title in found.channels} == set(KINDS)
+    naive = next(rival.scores for rival in found.rivals if rival.name == "seasonal naive")
+    compared = 0
+    for channel, (_, batch, place) in enumerate(shown):
+        group = batch.groups[place]
+        past, season = group.past[0], max(group.seasons)
+        known = found.past[0, :, channel][-len(past) :]
+        np.testing.assert_array_equal(known, past[-2 * HORIZON :])
+        np.testing.assert_array_equal(found.truth[0, :, channel], group.future[0])
+        assert (found.low[0, :, channel] <= found.high[0, :, channel]).all()
+        repeated = past[-season:] if season <= len(past) else past[-1:]
+        size = np.abs(prepare(past[None], group.seasons).targets(np.resize(repeated, (1, HORIZON))))
+        if not np.isnan(past).any() and size.max() < any_series.FARTHEST:  # beyond, the baselines are cut
+            np.testing.assert_allclose(naive[0, :, channel], np.resize(repeated, HORIZON), rtol=1e-6, atol=1e-9)
+            compared += 1
+    assert compared > len(KINDS) / 2
+    assert not found.is_one_series
