@@ -147,7 +147,7 @@ class PairPredictions(Predictions):
     def rows(self) -> Iterator[tuple[object, ...]]:
         for row, score in enumerate(self.scores):
             other = (f"{self.rival.scores[row]:.6f}",) if self.rival else ()
-            yield (row + 1, _at(self.places, row), self.truth[row], int(score >= 0.5), f"{score:.6f}", *other)
+            yield (row + 1, _at(self.places, row), f"{self.truth[row]:g}", int(score >= 0.5), f"{score:.6f}", *other)
 
 
 @dataclass(frozen=True)

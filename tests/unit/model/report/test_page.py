@@ -171,7 +171,7 @@ def test_predictions_of_pairs_and_of_windows() -> None:
     found = pairs()
     first = next(found.rows())
     assert found.head == ("row", "source", "label", "predicted", "score", "score of the baseline")
-    assert first[:4] == (1, EVIL, found.truth[0], int(found.scores[0] >= 0.5))
+    assert first[:4] == (1, EVIL, f"{found.truth[0]:g}", int(found.scores[0] >= 0.5))
     series = windows()
     rows = list(series.rows())
     assert series.head == ("origin", "row", "channel", "truth", "forecast", "low", "high", "linear map")
