@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from artifact.arrays import Doubles
 from model.config.models import LexicalViewConfig
 from model.data.splits import folds
 from model.nn.lexical import LexicalHead, LexicalView
 from model.nn.words import WordHasher
+from model.progress import progress
 from model.tasks.ngrams import Counted, count
 from model.tasks.regression import without_warnings
 
@@ -122,7 +122,7 @@ def choose(texts: Sequence[bytes], pairs: LabelledPairs, config: LexicalViewConf
         bar.update()
 
     total = len(EXPONENTS) + config.longest - 1
-    with tqdm(total=total, desc="lexical view", unit="setting", leave=False, disable=None) as bar:
+    with progress(total=total, desc="lexical view", unit="setting", leave=False) as bar:
         counted = _counted(texts, 1, config)
         for exponent in EXPONENTS:
             compare(counted, 1, exponent)

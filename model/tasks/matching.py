@@ -177,7 +177,7 @@ class PairTask(TrainingTask[MatchingRun, OwnTexts | Path, Pairs]):
         """Metric -> name and value of the baseline, if one was fitted in training; notes; its scores."""
         if BASELINE not in self.facts:
             return {}, (), None
-        baseline = self.baseline(data, self.facts[BASELINE]["setting"])
+        baseline = self.chosen_baseline(data)
         assert baseline is not None
         scores, targets = baseline.scores(data.texts, pairs[:, :2]), data.targets(pairs)
         seen = {

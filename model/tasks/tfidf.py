@@ -282,7 +282,7 @@ def fit_matcher(
     chosen = sample([len(texts[document]) for document in seen], MAX_DOCUMENTS, MAX_BYTES)
     fitted_on = [_decode(texts[seen[i]]) for i in chosen]
     found: list[tuple[float, str, TfidfVectorizer]] = []
-    with tqdm(total=len(settings), desc="TF-IDF", unit="setting", leave=False, disable=None) as bar:
+    with progress(total=len(settings), desc="TF-IDF", unit="setting", leave=False) as bar:
         for setting in settings:
             if (vectorizer := _fitted(setting, fitted_on)) is not None:
                 value = metric(_cosines(vectorizer)(texts, train[0]), train[1]) if len(settings) > 1 else 0.0
