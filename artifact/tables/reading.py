@@ -13,7 +13,7 @@ from artifact.tables.delimited import Delimited
 from artifact.tables.lines import JsonLines
 from artifact.tables.streams import LINES, TABLES, kind_of, name_of, opened, remedy_of, text_of
 from artifact.tables.table import Absent, BadRow, Table
-from artifact.tables.values import Kind, read_value
+from artifact.tables.values import LABELS, Kind, read_value
 
 T = TypeVar("T")
 PARQUET = ".parquet"
@@ -102,7 +102,7 @@ def read_fields(table: Table, fields: Sequence[Field]) -> Iterator[Source[Values
 
 
 def _needs_label(field: Field) -> bool:
-    return field.kind == "a label" and field.is_required
+    return field.kind in LABELS and field.kind != "labels" and field.is_required
 
 
 def _values(cells: dict[Field, Any], fields: Sequence[Field], encoding: str) -> Values | BadRow:
@@ -111,7 +111,7 @@ def _values(cells: dict[Field, Any], fields: Sequence[Field], encoding: str) -> 
     for field in fields:
         cell = cells.get(field)
         if isinstance(cell, Absent):
-            if field.kind not in ("a label", "labels"):
+            if field.kind not in LABELS:
                 return BadRow(missing(field, cell.columns))
             cell = None
         try:

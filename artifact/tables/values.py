@@ -9,8 +9,10 @@ from typing import Any, Literal
 from artifact.encodings import decode
 from artifact.tables.lines import KINDS
 
-Kind = Literal["a string", "a label", "labels", "a list of strings", "a series"]
+Kind = Literal["a string", "a label", "a label or number", "labels", "a list of strings", "a series"]
 """What a task reads from a cell."""
+LABELS: frozenset[Kind] = frozenset(("a label", "a label or number", "labels"))
+"""Kinds of labels."""
 MISSING = frozenset(("", "nan", "-nan", "na", "n/a", "<na>", "#na", "#n/a", "#n/a n/a", "null", "none", "nat", r"\n"))
 r"""Words for a missing value, in lower case: those of pandas, and the `\N` of databases."""
 LONGEST_WORD = 40
@@ -39,6 +41,9 @@ def read_value(cell: Any, kind: Kind, encoding: str = "") -> Any:
             return None if is_missing(cell) else _bytes(cell, encoding) or None
         case "a label":
             return _label(cell)
+        case "a label or number":
+            is_fraction = isinstance(cell, float | Decimal) and math.isfinite(cell) and cell != int(cell)
+            return str(cell) if is_fraction else _label(cell)
         case "labels":
             found = _list_in(cell)
             return _label(cell) if found is None else tuple(_label(part) for part in found)

@@ -14,7 +14,7 @@ from artifact.manifest import is_text
 from artifact.tables.documents import read_document
 from artifact.tables.reading import KNOWN, Field, found_in, is_table, open_table, read_fields
 from artifact.tables.table import BadRow
-from artifact.tables.values import is_missing
+from artifact.tables.values import Kind, is_missing
 from model.errors import UserError, reading
 
 SPLIT_COLUMN = "split"
@@ -63,6 +63,8 @@ class TextColumns:
     """Column with the group of each row."""
     takes_lists: bool = False
     """Whether a label may be a list of any number of labels."""
+    takes_numbers: bool = False
+    """Whether a label may be a number with a fraction."""
     separator: str = ""
     """What separates the labels of a row, if they are not in a list."""
     needs_groups: bool = True
@@ -73,8 +75,9 @@ class TextColumns:
     @property
     def fields(self) -> tuple[Field, ...]:
         """What is read of each row: the texts, then label, split and group, where there are columns of them."""
+        kind: Kind = "labels" if self.takes_lists else "a label or number" if self.takes_numbers else "a label"
         labels = (
-            Field(self.label, "labels" if self.takes_lists else "a label", "--label-column"),
+            Field(self.label, kind, "--label-column"),
             Field(self.split, "a label", "--set data.split_column", is_required=False),
             Field(self.group, "a label", "--group-column", is_required=self.needs_groups),
         )

@@ -110,7 +110,7 @@ def columns_of(config: PairsConfig) -> TextColumns:
     texts = (config.text_column, config.other_column)
     if config.negative_column:
         return TextColumns((*texts, config.negative_column), split=config.split_column, encoding=config.encoding)
-    return TextColumns(texts, config.label_column, config.split_column, encoding=config.encoding)
+    return TextColumns(texts, config.label_column, config.split_column, takes_numbers=True, encoding=config.encoding)
 
 
 def labelled_pairs(config: PairsConfig, rows: Iterable[Example]) -> list[Example]:
@@ -177,8 +177,10 @@ def _table(config: PairsConfig, parts: dict[str, list[Example]]) -> Pairs:
                     texts.append(text)
             degree = degree_of(row.label)
             if degree is None or not (config.graded or degree in BINARY):
-                allowed = "a number from 0 to 1" if config.graded else "0 or 1, or no or yes"
-                raise UserError(f"{row.place}: {config.label_column} must be {allowed}, not {row.label!r}")
+                raise UserError(
+                    f"{row.place}: {config.label_column} must be 0 or 1, no or yes, or a degree from 0 to 1, not "
+                    f"{row.label!r}"
+                )
             found[split].setdefault((index[row.texts[0]], index[row.texts[1]], degree), row.place)
     grades = tuple(sorted({*BINARY, *(degree for pairs in found.values() for *_, degree in pairs)}))
     number = {degree: place for place, degree in enumerate(grades)}

@@ -53,6 +53,12 @@ def test_other_cells_are_values(cell: object) -> None:
 )  # fmt: skip
 def test_label_is_a_string(cell: object, label: str) -> None:
     assert read_value(cell, "a label") == label
+    assert read_value(cell, "a label or number") == label
+
+
+@pytest.mark.parametrize(("cell", "label"), [(0.25, "0.25"), (Decimal("0.5"), "0.5"), (1.0, "1"), (math.nan, "")])
+def test_labels_may_be_fractions_where_degrees_are_taken(cell: object, label: str) -> None:
+    assert read_value(cell, "a label or number") == label
 
 
 @pytest.mark.parametrize(

@@ -300,8 +300,12 @@ def test_error_names_an_empty_folder_or_file(write: Write, tmp_path: Path, capsy
     ("task", "columns", "message"),
     [
         ("text-classification", ["text", "more"], "text-classification needs 1, not 2: text more"),
-        ("text-matching", ["text"], "text-matching needs 2, not 1: text"),
-        ("text-matching", ["a", "b", "c"], "text-matching needs 2, not 3: a b c"),
+        ("text-matching", ["text"], "text-matching needs 2, or 3 with texts that do not match, not 1: text"),
+        (
+            "text-matching",
+            ["a", "b", "c", "d"],
+            "text-matching needs 2, or 3 with texts that do not match, not 4: a b c d",
+        ),
     ],
 )
 def test_wrong_number_of_text_columns_is_an_error(
@@ -852,7 +856,7 @@ def test_final_fit_of_pairs_is_beside_the_best_model(
     path = write("links.jsonl", json_lines(pair_rows(200)))
     settings = ["--text-column", "a", "b", "--set", "data.final_fit=true"]
     assert train(path, tmp_path / "runs", *settings, task="text-matching") == 0
-    assert "links-seed0/final.pt: trained on all 200 pairs" in capsys.readouterr().out
+    assert "links-seed0/final.pt: lexical view fitted on all 200 pairs" in capsys.readouterr().out
     best = load_trained(tmp_path / "runs" / "links-seed0", DataFiles())
     assert best.finished.final is not None
     functions = module_functions(best.finished.graphs, torch.device("cpu"))
@@ -882,6 +886,7 @@ def pair_rows(count: int, seed: int = 1) -> list[dict[str, object]]:
     return rows
 
 
+DEGREES = "must be 0 or 1, no or yes, or a degree from 0 to 1, not "
 PAIRS = PairsConfig(name="own", text_column="a", other_column="b")
 
 
@@ -911,11 +916,11 @@ def test_pairs_are_split_by_their_first_text(write: Write) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", "a,b,label\none,two,1\none,three,yes\n", ":3: label must be 0 or 1, not 'yes'"),
+        ("a.csv", "a,b,label\none,two,1\none,three,maybe\n", f":3: label {DEGREES}'maybe'"),
         ("a.csv", "a,b,label\none,two,\n", ": no label in column 'label'"),
         ("a.csv", "a,c,label\none,two,1\n", ":1: no column 'b'; columns: a, c, label"),
         ("a.csv", "a,b,label\none,,1\n", " has no texts, the first is missing at "),
-        ("a.jsonl", '{"a": "one", "b": "two", "label": 2}\n', ":1: label must be 0 or 1, not '2'"),
+        ("a.jsonl", '{"a": "one", "b": "two", "label": 2}\n', f":1: label {DEGREES}'2'"),
         ("a.jsonl", '{"a": "one", "b": 2, "label": 1}\n', ":1: b must be a string, not a number"),
         ("a.csv", "a,b,label\none,two,1\n", ": the "),
     ],
@@ -982,10 +987,10 @@ def test_labels_of_pairs_may_be_degrees(write: Write) -> None:
     joined = pairs.with_test(other)
     assert joined.targets(joined.table["train"]).tolist() == pairs.targets(pairs.table["train"]).tolist()
     assert sorted(joined.targets(joined.table["test"])) == sorted(found.values())
-    with pytest.raises(UserError, match=r"label must be 0 or 1, or no or yes, not '0\.\d+'"):
+    with pytest.raises(UserError, match=rf"label {DEGREES}'0\.\d+'"):
         load_pairs(PAIRS, path)
     rows[3]["label"] = 4.5
-    with pytest.raises(UserError, match=r"a.jsonl:4: label must be a number from 0 to 1, not '4.5'"):
+    with pytest.raises(UserError, match=rf"a.jsonl:4: label {DEGREES}'4.5'"):
         load_pairs(PAIRS.model_copy(update={"graded": True}), write("a.jsonl", json_lines(rows)))
 
 

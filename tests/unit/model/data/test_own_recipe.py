@@ -79,14 +79,21 @@ def test_max_bytes_of_the_user_replace_the_length_of_the_documents(
 
 @pytest.mark.parametrize(("count", "batch", "epochs"), [(10, 2, 20), (200, 10, 20), (4000, 64, 14), (50_000, 64, 2)])
 def test_small_files_of_pairs_get_more_epochs_and_smaller_batches(
-    count: int, batch: int, epochs: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    count: int, batch: int, epochs: int, tmp_path: Path
 ) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps({"text_a": "one", "text_b": "two", "label": 0}) + "\n")
     path.write_text(path.read_text() * count)
     settings = settings_for("text-matching", OwnData(path))
     assert (settings["training.batch_size"], settings["training.epochs"]) == (batch, epochs)
-    assert f"{batch} rows a batch, {epochs} epochs at most" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("labels", "is_graded"), [((0, 1), False), (("no", "YES"), False), ((0, 0.3, 1), True)])
+def test_labels_tell_whether_they_are_degrees(labels: tuple[object, ...], is_graded: bool, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    rows = ({"text_a": "one", "text_b": "two", "label": label} for label in labels * 5)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert settings_for("text-matching", OwnData(path))["data.graded"] == is_graded
 
 
 def test_labels_alone_have_no_vector_view(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
