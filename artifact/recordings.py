@@ -18,8 +18,8 @@ from artifact.errors import InvalidInput
 from artifact.series import Column, SeriesCoverage, impute
 
 GRID = 2.0**-9
-"""Resolution of the standardised values. Sums of such values have no rounding errors in float32, so that the biases of
-MiniRocket, which lie between two values, are compared alike by every backend."""
+"""Resolution of the standardised values. Sums of such values have no rounding errors in float32, so that every backend
+computes the features of MiniRocket alike."""
 FARTHEST = 30.0
 """Limit of the standardised values."""
 MAX_STEPS = 1_000_000

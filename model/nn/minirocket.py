@@ -15,9 +15,33 @@ TAPS, HEAVY = 9, 3
 KERNELS = tuple(combinations(range(TAPS), HEAVY))
 """Heavy taps of each of the 84 kernels."""
 MAX_DILATIONS = 32
+"""Most dilations of MiniRocket; a pair shares them."""
 MAX_CHANNELS = 9
 """Most channels that one kernel reads."""
 GOLDEN = (math.sqrt(5) + 1) / 2
+
+
+class Shares(nn.Module):
+    """Shares of the steps at which the convolutions of a dilation exceed each of their biases.
+
+    clamp(sum - bias, 0, 1) is 1 or 0, because sums and biases are integers.
+
+    Shape:  series (B, C, N), integers; returns (B, 42 biases).
+    """
+
+    weight: Tensor
+    bias: Tensor
+
+    def __init__(self, num_channels: int, dilation: int, count: int, *, is_padded: bool) -> None:
+        super().__init__()
+        self.dilation, self.padding = dilation, TAPS // 2 * dilation if is_padded else 0
+        self.register_buffer("weight", torch.zeros(len(KERNELS) // 2, num_channels, TAPS))
+        self.register_buffer("bias", torch.zeros(len(KERNELS) // 2, count, 1))
+
+    def forward(self, series: Tensor) -> Tensor:
+        """Shares (B, C, N) -> (B, 42 biases)."""
+        sums = nn.functional.conv1d(series, self.weight, dilation=self.dilation, padding=self.padding)
+        return (sums.unsqueeze(2) - self.bias).clamp(0, 1).mean(3).flatten(1)  # exact up to the division of the mean
 
 
 class MiniRocket(nn.Module):
@@ -26,27 +50,23 @@ class MiniRocket(nn.Module):
     f = 1 / |T| sum over t in T of [sum over channels and taps of w_tap x(t + dilation (tap - 4)) > bias]
 
     T are all steps, with zeros outside the recording, for every second kernel; and the steps that need no such zeros
-    for the others. All values are multiples of `artifact.recordings.GRID` and all biases lie between two of them, so
-    that every backend compares alike.
+    for the others. Values are counted in units of `artifact.recordings.GRID`, so that sums are integers, and every
+    backend computes the same ones.
 
-    Shape:      x (B, N, C); returns (B, features).
+    Shape:      x (B, N, C), multiples of GRID; returns (B, features).
     Reference:  Dempster et al. 2021, arXiv:2012.08791, sec. 3; several channels as in its published code.
-    Deviates:   values are rounded to a grid.
+    Deviates:   values and biases are rounded to a grid; features are in another order.
     """
 
-    def __init__(self, num_channels: int, length: int, per_kernel: int) -> None:
+    def __init__(self, num_channels: int, length: int, per_kernel: int, max_dilations: int = MAX_DILATIONS) -> None:
         super().__init__()
-        self.length = length
-        self.biases = dilations_of(length, per_kernel)
+        self.biases = dilations_of(length, per_kernel, max_dilations)
         """Dilation -> number of biases of each kernel."""
-        for index, (step, count) in enumerate(self.biases.items()):
-            inner = torch.zeros(length)
-            inner[TAPS // 2 * step : length - TAPS // 2 * step] = 1
-            is_inner = (torch.arange(len(KERNELS)) + index) % 2 == 1
-            counted = torch.where(is_inner[:, None], inner, torch.ones(length))  # (84, N)
-            self.register_buffer(f"weight_{index}", torch.zeros(len(KERNELS), num_channels, TAPS))
-            self.register_buffer(f"bias_{index}", torch.zeros(len(KERNELS), count, 1))
-            self.register_buffer(f"counted_{index}", counted.unsqueeze(2), persistent=False)
+        self.shares = nn.ModuleList(
+            Shares(num_channels, step, count, is_padded=is_padded)
+            for step, count in self.biases.items()
+            for is_padded in (True, False)
+        )
 
     @property
     def num_features(self) -> int:
@@ -55,37 +75,60 @@ class MiniRocket(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Features (B, N, C) -> (B, features)."""
-        series, found = x.transpose(1, 2), list[Tensor]()
-        for index, step in enumerate(self.biases):
-            weight, bias, counted = (self.get_buffer(f"{name}_{index}") for name in ("weight", "bias", "counted"))
-            output = nn.functional.conv1d(series, weight, dilation=step, padding=TAPS // 2 * step)  # (B, 84, N)
-            exceeds = (output.unsqueeze(2) > bias).to(x.dtype)  # (B, 84, m, N)
-            found.append((exceeds @ counted / counted.sum(1, keepdim=True)).flatten(1))  # exact up to the division
-        return torch.cat(found, dim=1)
+        series = x.transpose(1, 2) / GRID
+        return torch.cat([shares(series) for shares in self.shares], dim=1)
 
     @torch.no_grad()
     def fit(self, recordings: NDArray[np.float32], seed: int) -> None:
         """Draw the channels of each kernel, and its biases: quantiles of its convolution of a random recording.
 
-        Shape:  recordings (B, N, C), on the grid.
+        Shape:  recordings (B, N, C), multiples of GRID.
         """
         generator = np.random.default_rng(seed)
-        series, first = torch.from_numpy(recordings).transpose(1, 2), 0
+        series, first = torch.from_numpy(recordings).transpose(1, 2) / GRID, 0
         channels = series.shape[1]
         for index, (step, count) in enumerate(self.biases.items()):
             levels = (np.arange(first + 1, first + 1 + len(KERNELS) * count) * GOLDEN % 1).reshape(-1, count)
             first += levels.size
-            weight = torch.zeros(len(KERNELS), channels, TAPS)
-            bias = np.empty((len(KERNELS), count, 1), np.float32)
             for kernel, taps in enumerate(kernels()):
                 number = int(2 ** generator.uniform(0, math.log2(min(channels, MAX_CHANNELS) + 1)))
-                weight[kernel, generator.choice(channels, number, replace=False)] = taps
+                weight = torch.zeros(channels, TAPS)
+                weight[generator.choice(channels, number, replace=False)] = taps
                 one = series[int(generator.integers(len(series)))].unsqueeze(0)
-                output = nn.functional.conv1d(one, weight[kernel : kernel + 1], dilation=step, padding=TAPS // 2 * step)
-                found = np.quantile(output.numpy(), levels[kernel])
-                bias[kernel, :, 0] = (np.floor(found / GRID) + 0.5) * GRID
-            self.get_buffer(f"weight_{index}").copy_(weight)
-            self.get_buffer(f"bias_{index}").copy_(torch.from_numpy(bias))
+                output = nn.functional.conv1d(one, weight.unsqueeze(0), dilation=step, padding=TAPS // 2 * step)
+                bias = np.floor(np.quantile(output.numpy(), levels[kernel]))
+                shares = self.shares[2 * index + (kernel + index) % 2]
+                shares.get_buffer("weight")[kernel // 2] = weight
+                shares.get_buffer("bias")[kernel // 2, :, 0] = torch.from_numpy(bias)
+
+
+class MiniRocketPair(nn.Module):
+    """MiniRocket of a recording and of its differences between neighbouring steps, each with half of the features.
+
+    Shape:      x (B, N, C), multiples of `artifact.recordings.GRID`; returns (B, features).
+    Reference:  differences: Tan et al. 2022, arXiv:2102.00457, sec. 3.
+    Deviates:   that paper computes all features of both, and three other statistics beside the share.
+    """
+
+    def __init__(self, num_channels: int, length: int, per_kernel: int) -> None:
+        super().__init__()
+        half = per_kernel // 2
+        self.values = MiniRocket(num_channels, length, per_kernel - half, MAX_DILATIONS // 2)
+        self.differences = MiniRocket(num_channels, length - 1, half, MAX_DILATIONS // 2)
+
+    @property
+    def num_features(self) -> int:
+        """Number of features."""
+        return self.values.num_features + self.differences.num_features
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features (B, N, C) -> (B, features)."""
+        return torch.cat((self.values(x), self.differences(x[:, 1:] - x[:, :-1])), dim=1)
+
+    def fit(self, recordings: NDArray[np.float32], seed: int) -> None:
+        """Fit both, as `MiniRocket.fit`."""
+        self.values.fit(recordings, seed)
+        self.differences.fit(np.diff(recordings, axis=1), seed)
 
 
 def kernels() -> Tensor:
@@ -96,12 +139,12 @@ def kernels() -> Tensor:
     return weights
 
 
-def dilations_of(length: int, per_kernel: int) -> dict[int, int]:
+def dilations_of(length: int, per_kernel: int, most: int = MAX_DILATIONS) -> dict[int, int]:
     """Dilations for recordings of `length` steps -> number of biases of each kernel; together `per_kernel`.
 
-    They grow exponentially up to the largest at which a kernel fits into the recording.
+    At `most` so many dilations grow exponentially up to the largest at which a kernel fits into the recording.
     """
-    count = min(per_kernel, MAX_DILATIONS)
+    count = min(per_kernel, most)
     largest = math.log2((length - 1) / (TAPS - 1))
     steps, times = np.unique(np.logspace(0, largest, count, base=2).astype(int), return_counts=True)
     biases = (times * per_kernel / count).astype(int)

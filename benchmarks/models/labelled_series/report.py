@@ -34,9 +34,11 @@ ENCODERS: dict[str, tuple[str, ...]] = {
     "Skyformer": ("model.encoder.attention=skyformer",),
 }
 """Encoder -> overrides of the recipe."""
-NEMENYI = {2: 1.960, 3: 2.343, 4: 2.569, 5: 2.728}
+NEMENYI = {2: 1.960, 3: 2.343, 4: 2.569, 5: 2.728, 6: 2.850}
 """Critical values at 5 % by the number of classifiers."""
-ROCKET, S3, BOTH, DTW = "MiniRocket", "S3Attention", "both", "1-NN DTW"
+ROCKET, PAIR, S3, BOTH, DTW = "MiniRocket", "MiniRocket with differences", "S3Attention", "both", "1-NN DTW"
+COLUMNS = (DTW, AEON, ROCKET, PAIR, S3, BOTH)
+"""Classifiers of all sets, in the order of the tables."""
 
 
 Bits = dict[str, dict[str, list[NDArray[np.bool_]]]]
@@ -82,7 +84,7 @@ def report(record: Record) -> str:
 
 
 def _all_sets(found: Bits) -> str:
-    names = [name for name in (DTW, AEON, ROCKET, S3, BOTH) if name in found]
+    names = [name for name in COLUMNS if name in found]
     rows = []
     for place in found.get(BOTH, {}):
         cells = [_cell(accuracies(found[name], place)) for name in names]
@@ -107,7 +109,7 @@ def _signed(mean: float, error: float) -> str:
 
 def _means(found: Bits) -> str:
     """Mean accuracy and rank of the classifiers that were measured on the same sets."""
-    names = [name for name in (DTW, AEON, ROCKET, S3, BOTH) if name in found]
+    names = [name for name in COLUMNS if name in found]
     rows = []
     for group in (names, [name for name in names if name != DTW]):
         shared = _shared(found, group)
@@ -178,7 +180,7 @@ def draw(record: Record, path: Path) -> None:
     Reference:  Demšar 2006, JMLR 7, sec. 3.2.2.
     """
     found = answers(record.data)
-    names = [name for name in (DTW, AEON, ROCKET, S3, BOTH) if name in found]
+    names = [name for name in COLUMNS if name in found]
     places = _shared(found, names)
     ranks = mean_ranks(found, names, places)
     count = len(names)

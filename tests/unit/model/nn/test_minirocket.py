@@ -1,6 +1,7 @@
 """MiniRocket against a slow reference in float64, and its exactness in every backend."""
 
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,10 +9,15 @@ import torch
 from numpy.typing import NDArray
 
 from artifact.arrays import Floats
-from artifact.recordings import GRID
-from model.nn.minirocket import KERNELS, MiniRocket, dilations_of
+from artifact.backends import create_backend
+from artifact.manifest import Format
+from artifact.recordings import FARTHEST, GRID
+from model.export.graphs import eager, write_graph
+from model.nn.minirocket import KERNELS, MAX_CHANNELS, MiniRocket, MiniRocketPair, dilations_of, kernels
+from model.tasks.graphs import ExportGraph
 
 LENGTH, CHANNELS, PER_KERNEL = 40, 3, 20
+HEAVY = tuple(combinations(range(9), 3))
 
 
 def _recordings(count: int, length: int = LENGTH, channels: int = CHANNELS) -> Floats:
@@ -30,17 +36,20 @@ def rocket() -> MiniRocket:
 def _reference(rocket: MiniRocket, recording: Floats) -> NDArray[np.float64]:
     """Features of one recording (N, C), written from the definition."""
     steps, features = len(recording), list[float]()
-    for index, (dilation, _) in enumerate(rocket.biases.items()):
-        weights, biases = (rocket.get_buffer(f"{name}_{index}").numpy() for name in ("weight", "bias"))
-        for kernel, heavy in enumerate(combinations(range(9), 3)):
-            read = [channel for channel in range(recording.shape[1]) if weights[kernel, channel].any()]
-            sums = np.zeros(steps)
-            for t in range(steps):
-                for tap in range(9):
-                    if 0 <= (place := t + dilation * (tap - 4)) < steps:
-                        sums[t] += (2 if tap in heavy else -1) * recording[place, read].astype(float).sum()
-            inner = slice(4 * dilation, steps - 4 * dilation) if (kernel + index) % 2 else slice(None)
-            features += [float((sums[inner] > bias).mean()) for bias in biases[kernel, :, 0]]
+    for index, dilation in enumerate(rocket.biases):
+        for is_padded in (True, False):
+            shares = rocket.shares[2 * index + (not is_padded)]
+            weights, biases = shares.get_buffer("weight").numpy(), shares.get_buffer("bias").numpy()
+            own = [heavy for kernel, heavy in enumerate(HEAVY) if (kernel + index) % 2 == (not is_padded)]
+            for heavy, weight, bias in zip(own, weights, biases[:, :, 0], strict=True):
+                read = [channel for channel in range(recording.shape[1]) if weight[channel].any()]
+                sums = np.zeros(steps)
+                for t in range(steps):
+                    for tap in range(9):
+                        if 0 <= (place := t + dilation * (tap - 4)) < steps:
+                            sums[t] += (2 if tap in heavy else -1) * recording[place, read].astype(float).sum()
+                counted = sums if is_padded else sums[4 * dilation : steps - 4 * dilation]
+                features += [float((counted > level * GRID).mean()) for level in bias]
     return np.array(features)
 
 
@@ -53,14 +62,44 @@ def test_features_equal_the_reference(rocket: MiniRocket) -> None:
         assert row == pytest.approx(_reference(rocket, recording), abs=1e-7)
 
 
-def test_biases_lie_between_two_values_of_the_grid(rocket: MiniRocket) -> None:
-    biases = np.concatenate([rocket.get_buffer(f"bias_{index}").numpy().ravel() for index in range(len(rocket.biases))])
-    assert ((biases / GRID) % 1 == 0.5).all()
+@pytest.mark.parametrize("length", [LENGTH, 10])
+def test_half_of_a_pair_reads_the_differences(length: int) -> None:
+    recordings = _recordings(4, length)
+    pair = MiniRocketPair(CHANNELS, length, PER_KERNEL + 1)
+    pair.fit(recordings, seed=0)
+    with torch.no_grad():
+        found = pair(torch.from_numpy(recordings)).numpy()
+    assert found.shape == (4, pair.num_features) == (4, len(KERNELS) * (PER_KERNEL + 1))
+    for row, recording in zip(found, recordings, strict=True):
+        halves = _reference(pair.values, recording), _reference(pair.differences, np.diff(recording, axis=0))
+        assert len(halves[0]) - len(halves[1]) == len(KERNELS)
+        assert row == pytest.approx(np.concatenate(halves), abs=1e-7)
+
+
+@pytest.mark.parametrize("format", ["onnx", "torchscript"])
+def test_backends_give_the_features_of_pytorch(format: Format, tmp_path: Path) -> None:
+    recordings = _recordings(6)
+    pair = MiniRocketPair(CHANNELS, LENGTH, PER_KERNEL)
+    pair.fit(recordings, seed=0)
+    source = ExportGraph("model", pair, {"x": recordings}, ("features",), (LENGTH,))
+    outputs = eager(source)
+    backend = create_backend(write_graph(source, outputs, tmp_path), tmp_path, format=format, device="cpu")
+    assert backend.run({"x": recordings})["features"] == pytest.approx(outputs["features"], abs=1e-7)
+
+
+def test_sums_of_the_farthest_values_are_exact_in_float32() -> None:
+    largest = np.abs(kernels().numpy()).sum(1).max() * MAX_CHANNELS * 2 * FARTHEST / GRID
+    assert largest + 1 < 2**24
+
+
+def test_biases_are_whole_numbers_of_units(rocket: MiniRocket) -> None:
+    biases = np.concatenate([shares.get_buffer("bias").numpy().ravel() for shares in rocket.shares])
+    assert (biases % 1 == 0).all()
     assert np.unique(biases).size > 100
 
 
 def test_each_kernel_reads_some_channels(rocket: MiniRocket) -> None:
-    read = rocket.get_buffer("weight_0").ne(0).any(2).sum(1)  # (84,)
+    read = rocket.shares[0].get_buffer("weight").ne(0).any(2).sum(1)  # (42,)
     assert read.min() >= 1
     assert read.max() <= CHANNELS
     assert len(read.unique()) > 1
@@ -89,4 +128,4 @@ def test_the_same_seed_draws_the_same_kernels() -> None:
     for rocket, seed in ((first, 1), (same, 1), (other, 2)):
         rocket.fit(_recordings(6), seed)
     assert all(torch.equal(value, same.state_dict()[name]) for name, value in first.state_dict().items())
-    assert not torch.equal(first.get_buffer("bias_0"), other.get_buffer("bias_0"))
+    assert not torch.equal(first.get_buffer("shares.0.bias"), other.get_buffer("shares.0.bias"))
