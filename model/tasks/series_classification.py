@@ -389,7 +389,6 @@ def train_encoder(
         prepared.rows,
         prepared.labels,
         chosen,
-        prepared.num_classes,
         training.batch_size,
         training.examples_per_epoch,
         f"{config.seed}-{name}",

@@ -18,7 +18,7 @@ from artifact.documents import cut
 from artifact.recordings import Recording, Scaling, rows_of, unpack_rows
 from model.nn.series_classifier import SeriesEncoder
 from model.tasks.graphs import Arrays
-from model.tasks.link import SOFTMAX, Outputs
+from model.tasks.link import Outputs
 from model.training.learner import Learner, TrainingBatch
 
 STRENGTHS = np.logspace(-1, 5, 13)
@@ -135,14 +135,13 @@ class EncoderLearner(Learner):
     """(recordings,)."""
     chosen: NDArray[np.int64]
     """Recordings to learn from."""
-    num_classes: int
     batch_size: int
     drawn: int
     """Rows drawn in each epoch."""
     seed: str
     """Seed of the recipe and name of the training run, from which batches and augmentation follow."""
 
-    metric, unit = "accuracy", "series"
+    unit = "series"
 
     @property
     def examples_per_epoch(self) -> int:
@@ -176,12 +175,6 @@ class EncoderLearner(Learner):
         """Cross-entropy with smoothed labels."""
         series, lengths, labels = batch
         return nn.functional.cross_entropy(model(series, lengths).float(), labels, label_smoothing=SMOOTHING)
-
-    def validate(self, model: nn.Module, device: torch.device) -> float:
-        """Accuracy on the recordings that are not learned from."""
-        others = np.setdiff1d(np.arange(len(self.labels)), self.chosen)
-        logits = self.rows.mean(encoder_logits(model, self.rows, device))
-        return SOFTMAX.report(logits[others], self.labels[others])[self.metric]
 
 
 def augment(series: Tensor, lengths: Tensor, generator: torch.Generator) -> Tensor:

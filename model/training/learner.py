@@ -14,7 +14,7 @@ class Learner(ABC):
     """Data, and how a model learns from them by gradients."""
 
     metric: str
-    """Validation metric."""
+    """Validation metric, of a learner that has `validate`."""
     is_error: ClassVar[bool] = False
     """Whether a smaller value is better."""
     validates_initial_model: bool = False
@@ -37,9 +37,12 @@ class Learner(ABC):
     def loss(self, model: nn.Module, batch: TrainingBatch) -> Tensor:
         """Loss of a batch that is on the model's device."""
 
-    @abstractmethod
     def validate(self, model: nn.Module, device: torch.device) -> float:
-        """Metric on the validation data; the model is in evaluation mode."""
+        """Metric on the validation data; the model is in evaluation mode.
+
+        A learner that is only fitted, without validation, has none.
+        """
+        raise NotImplementedError
 
 
 class TaskLearner(Learner):

@@ -143,7 +143,7 @@ def test_weights_of_many_recordings_follow_the_better_view() -> None:
 
 def _learner(chosen: NDArray[np.int64]) -> EncoderLearner:
     rows = _rows(10, 40, LENGTH, 12)
-    return EncoderLearner(rows, np.array([0, 1, 0, 1]), chosen, 2, batch_size=2, drawn=9, seed="0-fold 1")
+    return EncoderLearner(rows, np.array([0, 1, 0, 1]), chosen, batch_size=2, drawn=9, seed="0-fold 1")
 
 
 def test_batches_draw_the_chosen_recordings_alone_and_are_repeatable() -> None:
@@ -160,14 +160,13 @@ def test_batches_draw_the_chosen_recordings_alone_and_are_repeatable() -> None:
     assert not torch.equal(batches[0][0], next(iter(learner.batches(1)))[0])
 
 
-def test_an_encoder_validates_on_the_other_recordings() -> None:
+def test_an_encoder_begins_with_differences_of_equal_scale() -> None:
     options = {"num_segments": 4, "num_rows": 4, "num_columns": 4}
     encoder = EncoderConfig.model_validate({"seq_len": LENGTH, "dim": 16, "options": options})
-    config = SeriesClassifierConfig(length=LENGTH, features_per_kernel=1, encoder=encoder)
+    config = SeriesClassifierConfig(length=LENGTH, features_per_kernel=2, encoder=encoder)
     torch.manual_seed(0)
     model, learner = SeriesEncoder(config, 2, 2), _learner(np.array([0, 1]))
     learner.initialise(model)
-    assert learner.validate(model, torch.device("cpu")) in (0.0, 0.5, 1.0)
     differences = model.stem.inputs(
         *(torch.from_numpy(learner.rows.inputs[name][:4]) for name in ("series", "lengths"))
     ).chunk(2, dim=2)[1]
