@@ -47,6 +47,8 @@ class Delimited(Table):
             raise InputError(f"{self._lines.place}: the lines end in carriage returns; save the file with line feeds")
         self.separator = "\t" if is_tsv else self._find_separator(first)
         """Character between two cells."""
+        self.empty = list[str]()
+        """Locations of the rows that have been left out because all of their cells are empty."""
         self._rows = self._tsv() if is_tsv else self._csv()
         place, header = next(self._rows, (f"{name}:1", [""]))
         if isinstance(header, BadRow):
@@ -101,7 +103,7 @@ class Delimited(Table):
         """Location and cells of each row of a TSV file that is not blank."""
         for line in self._lines:
             cells = line.removesuffix("\n").removesuffix("\r").split("\t")
-            if not _is_blank(cells):
+            if not self._is_blank(cells):
                 yield self._lines.place, BadRow(self._lines.fault) if self._lines.fault else cells
             self._lines.start_row()
 
@@ -118,8 +120,16 @@ class Delimited(Table):
                 continue
             if cells is None:
                 return
-            if not _is_blank(cells):
+            if not self._is_blank(cells):
                 yield lines.place, BadRow(lines.fault) if lines.fault else cells
+
+    def _is_blank(self, cells: Sequence[str]) -> bool:
+        """Whether all cells are empty; the row is noted unless it is a blank line."""
+        if not all(not cell or cell.isspace() for cell in cells):
+            return False
+        if len(cells) > 1:
+            self.empty.append(self._lines.place)
+        return True
 
     def _bad(self, message: str) -> BadRow:
         """Why the csv module cannot read the lines since the start of a row. Raises: InputError for a long cell."""
@@ -134,10 +144,6 @@ class Delimited(Table):
         span = f" (lines {lines.first} to {lines.number})" if lines.number > lines.first else ""
         escaped = r", not as \"" if any(r"\"" in line for line in lines.row) else ""
         return BadRow(f'a quote in a quoted cell must be written twice (""){escaped}{span}')
-
-
-def _is_blank(cells: Sequence[str]) -> bool:
-    return all(not cell or cell.isspace() for cell in cells)
 
 
 class _Lines:

@@ -14,6 +14,8 @@ from artifact.tables.steps import TOLERANCE
 
 SAME_RATE = 0.01
 """Maximum deviation of the step of a recording from that of the file at which it is read as it is."""
+UNITS = 100.0
+"""Ratio of the step of a recording to that of the file, or its inverse, from which on its times are in another unit."""
 DIGITS = 9
 """Significant digits of a rate; more are errors of rounding."""
 
@@ -28,7 +30,8 @@ def equal_steps(contents: Contents, rate: float | None) -> tuple[list[LabelledRe
         contents: the recordings, and their times.
         rate: steps per second of recordings without times, if it is known.
 
-    Raises: InputError if there are times and a rate, or a recording would have more than MAX_STEPS steps.
+    Raises: InputError if there are times and a rate, the step of a recording is UNITS times that of the file, or a
+        recording would have more than MAX_STEPS steps.
 
     """
     recordings = list(contents.recordings)
@@ -44,6 +47,11 @@ def equal_steps(contents: Contents, rate: float | None) -> tuple[list[LabelledRe
     told = f"{found:g} steps per second" if found else f"a step of {step:g}"
     changes = Counter[str]()
     for number, (recording, times, own) in enumerate(zip(recordings, contents.times, steps, strict=True)):
+        if own and not 1 / UNITS < own / step < UNITS:
+            raise InputError(
+                f"{recording.place}: the recording {recording.name!r} has a step of {own:g}, the file one of {step:g}; "
+                "its times seem to be in another unit"
+            )
         if own and not _is_regular(times, own):
             changes["unequal steps; they are interpolated"] += 1
             recordings[number] = replace(recording, values=_interpolated(recording, times, step))

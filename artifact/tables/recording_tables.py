@@ -113,8 +113,10 @@ def find_roles(sheet: Sheet, layout: RecordingLayout) -> Roles:
     free = [name for name in free if name != id_column]
     time = layout.time_column or _find_time(sheet, free)
     rest = tuple(name for name in sheet.columns if name in layout.channels or (name in free and name != time))
-    notes = (f"left out {', '.join(map(repr, unnamed))}: row numbers",) if unnamed else ()
-    return Roles(id_column, time, label, group, split, rest, notes)
+    notes = [f"left out {', '.join(map(repr, unnamed))}: row numbers"] if unnamed else []
+    if sheet.empty:
+        notes.append(f"left out rows of empty cells: {len(sheet.empty)}, the first {sheet.empty[0]}")
+    return Roles(id_column, time, label, group, split, rest, tuple(notes))
 
 
 def _find_time(sheet: Sheet, names: Sequence[str]) -> str:

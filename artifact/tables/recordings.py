@@ -105,7 +105,8 @@ def _counts(contents: Contents) -> str:
     steps = f"{longest:,} steps" if shortest == longest else f"{shortest:,} to {longest:,} steps (median {median:,})"
     names = contents.channels
     more = f" and {len(names) - SHOWN_CHANNELS} more" if len(names) > SHOWN_CHANNELS else ""
-    return f"{len(lengths):,} recordings of {steps}; channels: {', '.join(names[:SHOWN_CHANNELS])}{more}"
+    count = "1 recording" if len(lengths) == 1 else f"{len(lengths):,} recordings"
+    return f"{count} of {steps}; channels: {', '.join(names[:SHOWN_CHANNELS])}{more}"
 
 
 def _missing(contents: Contents) -> list[str]:

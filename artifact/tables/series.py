@@ -44,6 +44,8 @@ class Sheet:
     """Cells of each row."""
     has_decimal_commas: bool
     """Whether a comma may be the decimal sign: it does not separate the cells."""
+    empty: tuple[str, ...] = ()
+    """Locations of the rows that were left out because all of their cells are empty."""
 
     def column(self, name: str) -> list[Any]:
         """Cells of a column."""
@@ -76,7 +78,8 @@ def read_sheet(path: Path, encoding: str = "", named: Collection[str] = ()) -> S
     if not cells:
         raise InputError(f"{table.name} has no rows")
     has_commas = isinstance(table, Delimited) and table.separator != ","
-    return Sheet(table.name, table.place, tuple(columns), tuple(lines), tuple(cells), has_commas)
+    empty = tuple(table.empty) if isinstance(table, Delimited) else ()
+    return Sheet(table.name, table.place, tuple(columns), tuple(lines), tuple(cells), has_commas, empty)
 
 
 CellRows = Iterable[tuple[str, Cells | BadRow]]

@@ -26,6 +26,8 @@ PACKED: dict[str, Callable[[Any], Any]] = {".gz": gzip.open, ".xz": lzma.open}
 LONGEST_ROW = 64 * 2**20
 """Maximum bytes of a line, and characters of a cell."""
 BUFFER = 2**20
+CONTROL = frozenset(range(32)) - frozenset(b"\t\n\r\f\x1a\x1b")
+"""Control characters that text in no encoding of single bytes holds."""
 REMEDIES = {
     "a Parquet file": "end its name in .parquet",
     "compressed with gzip": "unpack it",
@@ -145,7 +147,20 @@ def text_of(raw: Any, name: str, encoding: str = "") -> TextStream:
     unpack = PACKED.get(Path(name).suffix.lower())
     decoded = _Decoded(source if unpack is None else unpack(source), encoding)
     check_text(decoded.head, name)
+    if decoded.encoding == UTF8 and _is_binary(decoded.head):
+        raise InputError(f"{name}: expected text, but the file holds binary data")
     return TextStream(decoded)
+
+
+def _is_binary(head: bytes) -> bool:
+    """Whether the first bytes of a file hold control characters and are not UTF-8."""
+    if CONTROL.isdisjoint(head):
+        return False
+    try:
+        codecs.getincrementaldecoder(UTF8)().decode(head)  # the last character may be cut
+    except UnicodeDecodeError:
+        return True
+    return False
 
 
 def check_text(head: bytes, name: str) -> None:

@@ -484,6 +484,28 @@ def test_other_rates_are_resampled_as_in_serving(csv: Path) -> None:
     assert "1 of 3 recordings have another rate; they are resampled to 10 steps per second" in file.notes
 
 
+def test_times_in_another_unit_are_an_error(csv: Path) -> None:
+    lines = [
+        f"{name},{step * number},{number}" for name, step in {"a": 0.5, "b": 0.5, "c": 500}.items() for number in (0, 1)
+    ]
+    assert error(csv, "id,t,x\n" + "\n".join(lines) + "\n", ANY) == (
+        "a:6: the recording 'c' has a step of 500, the file one of 0.5; its times seem to be in another unit"
+    )
+
+
+@pytest.mark.parametrize("end", [".csv", ".tsv"])
+def test_rows_of_empty_cells_are_left_out_with_a_note(tmp_path: Path, end: str) -> None:
+    lines = ["t,x", "0,1", ",", "", "1,3", " ,"]
+    content = "\n".join(lines).replace(",", "\t" if end == ".tsv" else ",")
+    file = read(tmp_path / f"a{end}", content)
+    assert values_of(file) == [[[1.0], [3.0]]]
+    assert f"left out rows of empty cells: 2, the first {tmp_path / 'a'}{end}:3" in file.notes
+
+
+def test_one_recording_is_told_in_the_singular(csv: Path) -> None:
+    assert read(csv, "t,x\n0,1\n1,3\n").notes[0] == "1 recording of 2 steps; channels: x"
+
+
 def test_recording_of_one_step_has_no_rate(csv: Path) -> None:
     layout = replace(ANY, id_column="id")
     assert read(csv, "id,t,x\na,0,1\na,1,1\nb,0,2\n", layout).rate == 1

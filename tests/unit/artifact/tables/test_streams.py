@@ -41,6 +41,7 @@ def test_text_is_unpacked_without_its_byte_order_mark(end: str, pack: Callable[[
         ("a.csv.gz", gzip.compress(gzip.compress(b"", mtime=0), mtime=0), "compressed with gzip"),
         ("a.csv", b"PAR1" + bytes(9), "a Parquet file; end its name in .parquet"),
         ("a.csv", b"\x89PNG\r\n\x1a\n", "a PNG image"),
+        ("a.csv", b"x,y\n\x03\xff\x00\x91", "expected text, but the file holds binary data"),
     ],
 )
 def test_containers_are_refused_by_name(name: str, content: bytes, message: str) -> None:
@@ -48,6 +49,11 @@ def test_containers_are_refused_by_name(name: str, content: bytes, message: str)
         text_of(io.BytesIO(content), name)
     assert str(caught.value).startswith(f"{name}: ")
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"caf\xe9,1\n", "\x01é".encode() * HEAD, b"x" * (HEAD - 1) + "é".encode()])
+def test_other_encodings_and_control_characters_are_no_binary_data(content: bytes) -> None:
+    assert text_of(io.BytesIO(content), "a.csv").read() == content
 
 
 @pytest.mark.parametrize(
