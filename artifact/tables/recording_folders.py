@@ -71,7 +71,7 @@ def _labels(table: Path, tables: dict[str, Path], layout: RecordingLayout) -> di
 
     Raises: InputError naming the row of an unknown file.
     """
-    sheet = read_sheet(table, layout.encoding, {*FILE_COLUMNS, layout.label_column})
+    sheet = read_sheet(table, layout.encoding, {*FILE_COLUMNS, layout.usual_id, layout.label_column})
     column = _file_column(sheet, layout)
     for name, option, is_needed in (
         (layout.label_column, "--label-column", layout.needs_labels),
@@ -95,7 +95,7 @@ def _labels(table: Path, tables: dict[str, Path], layout: RecordingLayout) -> di
 
 def _file_column(sheet: Sheet, layout: RecordingLayout) -> str:
     """The column of the files. Raises: InputError."""
-    wanted = [layout.id_column] if layout.id_column else FILE_COLUMNS
+    wanted = [layout.id_column] if layout.id_column else [layout.usual_id or FILE_COLUMNS[0], *FILE_COLUMNS]
     for name in wanted:
         if name in sheet.columns:
             return name
@@ -109,7 +109,7 @@ def _bare(name: str) -> str:
 
 def _recording(name: str, path: Path, layout: RecordingLayout, *, is_labelled: bool) -> Contents:
     """The recording of a file. Raises: InputError."""
-    layout = replace(layout, id_column="", group_column="", split_column="")
+    layout = replace(layout, id_column="", usual_id="", group_column="", split_column="")
     sheet = sheet_of(path, layout)
     roles = find_roles(sheet, layout)
     if layout.needs_labels and not roles.label and not is_labelled:

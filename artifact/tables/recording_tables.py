@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -94,6 +95,11 @@ def sheet_of(path: Path, layout: RecordingLayout) -> Sheet:
 
 def find_roles(sheet: Sheet, layout: RecordingLayout) -> Roles:
     """Find what the columns hold. Raises: InputError for a name that no column has, or several columns of times."""
+    layout = replace(
+        layout,
+        id_column=layout.id_column or _present(sheet, layout.usual_id),
+        time_column=layout.time_column or _present(sheet, layout.usual_time),
+    )
     options = {
         "--id-column": layout.id_column,
         "--time-column": layout.time_column,
@@ -117,6 +123,10 @@ def find_roles(sheet: Sheet, layout: RecordingLayout) -> Roles:
     if sheet.empty:
         notes.append(f"left out rows of empty cells: {len(sheet.empty)}, the first {sheet.empty[0]}")
     return Roles(id_column, time, label, group, split, rest, tuple(notes))
+
+
+def _present(sheet: Sheet, name: str) -> str:
+    return name if name in sheet.columns else ""
 
 
 def _find_time(sheet: Sheet, names: Sequence[str]) -> str:

@@ -56,6 +56,10 @@ class SeriesClassifierManifest(LabelledManifest):
     scale: tuple[Annotated[float, Field(gt=0)], ...]
     rate: Annotated[float, Field(gt=0)] | None = None
     """Steps per second of the training data; None if unknown."""
+    id_column: str = ""
+    time_column: str = ""
+    day_first: bool = False
+    """What `predict` needs besides to read a table like that of the training data; see `RecordingLayout`."""
 
     @model_validator(mode="after")
     def _check_rows(self) -> Self:

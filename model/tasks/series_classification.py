@@ -265,6 +265,7 @@ class SeriesClassificationTask(TrainingTask[SeriesClassificationRun, OwnRecordin
             **{name: self.facts[name] for name in names},
             "length": self.config.model.length,
             "window_overlap": self.overlap,
+            **self.config.data.model_dump(include={"id_column", "time_column", "day_first"}),
         }
 
     def of_export(self, manifest: ExportManifest, folder: Path) -> Self:

@@ -133,10 +133,12 @@ def _recordings_layout(
     return RecordingLayout(
         id_column=given.id_column,
         time_column=given.time_column,
+        usual_id=task.manifest.id_column,
+        usual_time=task.manifest.time_column,
         channels=task.manifest.channels,
         rate=options.rate,
         encoding=encoding,
-        day_first=given.day_first,
+        day_first=given.day_first or task.manifest.day_first,
         needs_labels=False,
     )
 

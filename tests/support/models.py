@@ -157,9 +157,9 @@ def matcher(name: str = "twins", version: int = 1) -> LoadedModel:
 
 
 def series_classifier(
-    name: str = "gestures", version: int = 1, channels: Sequence[str] = AXES, rate: float | None = RATE
+    name: str = "gestures", version: int = 1, channels: Sequence[str] = AXES, rate: float | None = RATE, **more: object
 ) -> LoadedModel:
-    """Return a classifier of series."""
+    """Return a classifier of series; `more` are other fields of its manifest."""
     count = len(channels)
     manifest = SeriesClassifierManifest.model_validate(
         {
@@ -179,6 +179,7 @@ def series_classifier(
             "mean": [MEAN] * count,
             "scale": [SCALE] * count,
             "rate": rate,
+            **more,
         }
     )
     return LoadedModel(SeriesClassification(manifest), Backend("logits", gesture_logits), "onnx", 0.5)

@@ -706,6 +706,11 @@ def folder_error(path: Path, layout: RecordingLayout = LABELLED) -> str:
     return str(caught.value).replace(f"{path}/", "").replace(str(path), "f")
 
 
+def test_files_of_a_folder_are_named_by_the_column_of_training(files: Path) -> None:
+    jsonl(files / "labels.jsonl", [{"trial": "r0.csv", "label": "u"}])
+    assert read_recordings(files, RecordingLayout(usual_id="trial")).recordings[0].label == "u"
+
+
 def test_labels_of_a_folder_may_have_groups_and_splits(files: Path) -> None:
     jsonl(
         files / "labels.jsonl",

@@ -338,6 +338,18 @@ def test_recordings_of_a_table_are_classified(command: Command, tmp_path: Path) 
     assert f"{path}: 2 recordings of 2 to 4 steps" in command.errors
 
 
+def test_columns_of_training_are_known(command: Command, tmp_path: Path) -> None:
+    """They are not needed: a file with the usual names is read, too."""
+    model = series_classifier(rate=None, id_column="trial", time_column="when", day_first=True)
+    (tmp_path / "usual.csv").write_text(LONG_TABLE)
+    rows = "".join(f"{name},0{day}/01/2024,{x},1\n" for name in "ab" for day, x in ((2, 1), (1, 5), (3, 2)))
+    (tmp_path / "own.csv").write_text("trial,when,x,y\n" + rows)
+    for name in ("usual", "own"):
+        code, found = command.run(model, files=[tmp_path / f"{name}.csv"])
+        assert (code, [line["recording"] for line in found]) == (0, ["a", "b"])
+    assert "own.csv: rate: 1.15741e-05 steps per second, from the times" in command.errors
+
+
 def test_recordings_at_another_rate_are_resampled(command: Command, tmp_path: Path) -> None:
     (path := tmp_path / "slow.csv").write_text("time,x,y\n" + "".join(f"{at},{at % 3},{at % 4}\n" for at in range(20)))
     code, (line,) = command.run(series_classifier(), files=[path])
