@@ -135,11 +135,12 @@ def mean_ranks(found: Bits, names: Sequence[str], places: Sequence[str]) -> dict
 
 
 def _encoders(found: Bits, data: Data) -> str:
-    """Accuracy of the encoders alone on the sets on which all were trained, less that of S3Attention."""
+    """Accuracy of the encoders alone, and means less that of S3Attention over the sets on which all were trained."""
     names = [name for name in (S3, *ENCODERS) if name in found]
+    trained = {place for name in names[1:] for place in found[name]}
     shared = [place for place in PARTS if place in _shared(found, names)]
     rows = []
-    for place in shared:
+    for place in filter(trained.__contains__, PARTS):
         rows.append([place, *(_cell(accuracies(found[name], place)) for name in names)])
     if shared:
         seeds = {name: min(len(found[name][place]) for place in shared) for name in names}
@@ -147,7 +148,7 @@ def _encoders(found: Bits, data: Data) -> str:
             name: [statistics.mean(accuracies(found[name], place)[seed] for place in shared) for seed in range(count)]
             for name, count in seeds.items()
         }
-        rows.append(["mean", *(_cell(means[name]) for name in names)])
+        rows.append([f"mean of {len(shared)}", *(_cell(means[name]) for name in names)])
         rows.append(
             [
                 "less S3Attention",
