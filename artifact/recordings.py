@@ -126,8 +126,7 @@ def recording_of(
     Raises: InvalidInput naming the channel that is missing, unknown, of another length, or without a known value.
 
     """
-    if rate is not None and not 0 < rate < np.inf:
-        raise InvalidInput.at("rate", f"must be a positive number of steps per second, not {rate:g}")
+    check_rate(rate)
     ordered = _in_order(columns, names, channels, place)
     found = [np.array(column, np.float64) for column in ordered]  # None becomes NaN
     for channel, column in zip(channels, found, strict=True):
@@ -144,6 +143,12 @@ def recording_of(
         raise InvalidInput.at(f"{place}.{channels[empty[0]]}", "it has no known value")
     end = int(np.flatnonzero(~np.isnan(values).all(axis=1))[-1]) + 1
     return Recording(values[:end], rate, place)
+
+
+def check_rate(rate: float | None) -> None:
+    """Raises: InvalidInput unless it is a positive number or None."""
+    if rate is not None and not 0 < rate < np.inf:
+        raise InvalidInput.at("rate", f"must be a positive number of steps per second, not {rate:g}")
 
 
 def _in_order(

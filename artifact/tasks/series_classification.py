@@ -17,6 +17,7 @@ from artifact.recordings import (
     Recording,
     RecordingCoverage,
     Scaling,
+    check_rate,
     recording_of,
     row_bytes,
     rows_of,
@@ -265,10 +266,26 @@ class SeriesClassification(Task):
 
     @property
     def tensors(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """Recordings of equal length in, scores and best label out; shorter ones end in NaN."""
+        """Recordings of equal length in, shorter ones end in NaN, and their rate; scores and best label out."""
         series = Tensor("series", "FP32", (-1, -1, len(self.manifest.channels)))
+        rate = Tensor("rate", "FP32", (-1,), is_optional=True)
         scores = Tensor("scores", "FP32", (-1, len(self.manifest.labels)))
-        return (series,), (scores, Tensor("label", "BYTES", (-1,)))
+        return (series, rate), (scores, Tensor("label", "BYTES", (-1,)))
+
+    def rate_of(self, inputs: Mapping[str, Any]) -> float | None:
+        """Steps per second of the recordings of a tensor, if given. Raises: InvalidInput unless it is one number."""
+        if "rate" not in inputs:
+            return None
+        if len(inputs["rate"]) != 1:
+            raise InvalidInput.at("rate", f"must be one number, for all recordings, not {len(inputs['rate'])}")
+        rate, own = float(inputs["rate"][0]), self.manifest.rate
+        return own if own is not None and np.float32(own) == rate else rate
+
+    def count_tensor_values(self, inputs: Mapping[str, Any]) -> int:
+        """Values of the recordings of a tensor at the rate of the model. Raises: InvalidInput, as `recording`."""
+        series, rate = inputs["series"], self.rate_of(inputs)
+        check_rate(rate)
+        return self.count_values([Recording(series[0], rate)]) * len(series) if len(series) else 0
 
     @property
     def parameters(self) -> dict[str, str | list[str]]:
@@ -278,10 +295,11 @@ class SeriesClassification(Task):
     def infer(
         self, inputs: Mapping[str, Any], on_overflow: OnOverflow, cache: VectorCache | None = None
     ) -> Computation[TensorAnswer]:
-        """Classify the rows of `series`; NaN is a missing value."""
+        """Classify the rows of `series`; NaN is a missing value. `rate` has their steps per second."""
         del cache
+        rate = self.rate_of(inputs)
         recordings = [
-            self.recording(values.T, None, place=f"series.{index}") for index, values in enumerate(inputs["series"])
+            self.recording(values.T, None, rate, f"series.{index}") for index, values in enumerate(inputs["series"])
         ]
         answer = yield from self.classify(recordings, on_overflow)
         scores = np.array([result.scores for result in answer.value])

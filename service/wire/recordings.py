@@ -71,10 +71,8 @@ class CheckedRecordings(NamedTuple):
         """
         size = sum(one.size for one in sent)
         recordings = await offload(task.count_items(len(sent), size), _check, task, sent)
-        limit = max(size, MAX_VALUES if most is None else most)
-        if (count := task.count_values(recordings)) > limit:
-            message = f"there would be {count} values at the rate of the model; at most {limit} are allowed"
-            raise PayloadTooLarge(message)
+        count = task.count_values(recordings)
+        check_values(count, size, most)
         return cls(task, recordings, count, task.count_items(len(sent), count, detail=detail))
 
     @property
@@ -85,6 +83,12 @@ class CheckedRecordings(NamedTuple):
     def classify(self, options: ResultOptions) -> Computation[list[ClassifiedRecording]]:
         """Classify them."""
         return self.task.classify(self.recordings, options.on_overflow, detail=options.detail)
+
+
+def check_values(count: int, sent: int, most: int | None = None) -> None:
+    """Check the number of values at the rate of a model, as `CheckedRecordings.of`. Raises: PayloadTooLarge."""
+    if count > (limit := max(sent, MAX_VALUES if most is None else most)):
+        raise PayloadTooLarge(f"there would be {count} values at the rate of the model; at most {limit} are allowed")
 
 
 def _check(task: SeriesClassification, sent: Iterable[SentRecording]) -> list[Recording]:

@@ -41,6 +41,7 @@ from service.wire.inference import record, run
 from service.wire.media import BINARY, JSON
 from service.wire.openapi import BINARY_SCHEMA, contents, request_body
 from service.wire.parsing import check_count
+from service.wire.recordings import check_values
 from service.wire.requests import check_content_encoding, parse_body, read_body, read_document, reserve_numbers
 
 router = DIALECT.router(TAG)
@@ -115,7 +116,9 @@ async def post_infer(context: Context, model: NamedModel) -> Response:
     if isinstance(model.task, Forecaster):
         items = max(items, model.task.count_items(np.size(inputs[first])))
     elif isinstance(model.task, SeriesClassification):
-        items = max(items, model.task.count_items(count, np.size(inputs[first])))
+        values = model.task.count_tensor_values(inputs)
+        check_values(values, np.size(inputs[first]))
+        items = max(items, model.task.count_items(count, values))
     computation = model.task.infer(inputs, asked.parameters.on_overflow, model.cache)
     with rename_places(lambda place: place.replace(first, "bytes", 1) if is_padded else place):
         answer, timing = await run(context, model, computation, items)

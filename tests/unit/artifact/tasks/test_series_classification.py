@@ -186,7 +186,7 @@ def test_tensors_are_recordings_padded_with_nan(task: SeriesClassification) -> N
     assert answer.value.parameters == {"observations_total": 98, "observations_used": 98, "imputed": 8}
     inputs, outputs = task.tensors
     assert [(one.name, one.shape) for one in (*inputs, *outputs)] == [
-        ("series", (-1, -1, 2)), ("scores", (-1, 2)), ("label", (-1,))
+        ("series", (-1, -1, 2)), ("rate", (-1,)), ("scores", (-1, 2)), ("label", (-1,))
     ]  # fmt: skip
     assert task.parameters == {"labels": list(GESTURES), "channels": list(AXES)}
 

@@ -10,7 +10,7 @@ import pytest
 
 from service.compat.oip.tensors import HEAD_LENGTH
 from service.settings import Settings
-from service.wire import requests
+from service.wire import recordings, requests
 from tests.support.models import (
     ServingClient,
     answer,
@@ -31,6 +31,10 @@ def texts(name: str, *documents: str) -> dict[str, Any]:
 
 def series(*windows: Any) -> dict[str, Any]:
     return {"name": "series", "datatype": "FP32", "shape": [len(windows), 4, 2], "data": windows}
+
+
+def rate_of(*rates: float) -> dict[str, Any]:
+    return {"name": "rate", "datatype": "FP32", "shape": [len(rates)], "data": rates}
 
 
 WINDOW = [[1, 5], [2, None], [3, 7], [4, 8]]
@@ -129,6 +133,22 @@ async def test_recordings_are_classified() -> None:
     assert found["parameters"] == {"observations_total": 9, "observations_used": 9, "imputed": 1}
 
 
+async def test_recordings_may_have_a_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = [10, 11, 12, 13], [10, 12, 14, 9]
+    sent = series([list(step) for step in zip(x, y, strict=True)])
+    async with serving(series_classifier(rate=0.1)) as client:
+        slow = answer(await post(client, "gestures", sent, rate_of(0.05)))
+        native = answer(await client.post("/v1/classify", json={"series": {"x": x, "y": y}, "rate": 0.05}))
+        same = [await data(client, "gestures", sent, *given) for given in ((), (rate_of(0.1),))]
+        monkeypatch.setattr(recordings, "MAX_VALUES", 15)
+        many = await post(client, "gestures", sent, rate_of(0.05))
+    wave = {one["label"]: one["score"] for one in native["results"][0]["scores"]}["wave"]
+    assert slow["outputs"][0]["data"][1] == pytest.approx(wave, abs=2e-6)
+    assert same[0] == same[1] != slow["outputs"][0]["data"]
+    assert many.status_code == 413
+    assert "there would be 16 values at the rate of the model; at most 15 are allowed" in many.json()["error"]
+
+
 async def test_best_classes_of_recordings_have_tritons_format() -> None:
     async with serving(series_classifier()) as client:
         outputs = [{"name": "scores", "parameters": {"classification": 1}}]
@@ -167,6 +187,18 @@ async def test_series_are_forecast() -> None:
         ("mood", [texts("a", "+")], {}, "inputs: received an unknown one; mood needs text, or bytes and lengths"),
         ("mood", [texts("text", "+", "")], {}, "text.1: the document is empty; at least 1 byte is needed"),
         ("gestures", [series([[1, None]] * 4)], {}, "series.0.y: it has no known value"),
+        (
+            "gestures",
+            [series([[1, 1]] * 4), rate_of(0)],
+            {},
+            "rate: must be a positive number of steps per second, not 0",
+        ),
+        (
+            "gestures",
+            [series([[1, 1]] * 4), rate_of(1, 2)],
+            {},
+            "rate: must be one number, for all recordings, not 2",
+        ),
         (
             "gestures",
             [{"name": "series", "datatype": "FP32", "shape": [1, 1, 3], "data": [1, 2, 3]}],
