@@ -219,6 +219,8 @@ def test_triton_gets_the_scores_of_the_native_route(client: httpx.Client, served
     with triton.InferenceServerClient(served.url.removeprefix("http://")) as triton_client:
         result = triton_client.infer("gestures", [tensor], outputs=outputs)
         classes = triton_client.infer("gestures", [tensor], outputs=best).as_numpy("scores")
+        rate = triton.InferInput("rate", [1], "FP32").set_data_from_numpy(np.array([RATE / 2], np.float32))
+        other = triton_client.infer("gestures", [tensor, rate], outputs=outputs)
         metadata = triton_client.get_model_metadata("gestures")
         wrong = triton.InferInput("series", [1, 4, 3], "FP32").set_data_from_numpy(np.zeros((1, 4, 3), np.float32))
         with pytest.raises(InferenceServerException, match=r"series: shape \[1, 4, 3\]; \[-1, -1, 2\] is allowed"):
@@ -232,7 +234,9 @@ def test_triton_gets_the_scores_of_the_native_route(client: httpx.Client, served
     counted = {name: sum(one["coverage"][name] for one in native) for name in ("observations_total", "imputed")}
     assert {name: result.get_response()["parameters"][name] for name in counted} == counted
     assert metadata["parameters"] == {"labels": list(GESTURES), "channels": list(AXES)}
-    assert [described["shape"] for described in metadata["inputs"]] == [[-1, -1, 2]]
+    assert [described["shape"] for described in metadata["inputs"]] == [[-1, -1, 2], [-1]]
+    resampled = [wave_of(one) for one in ask(client, sent, rate=RATE / 2)]
+    assert other.as_numpy("scores")[:, 1].tolist() == pytest.approx(resampled, abs=1e-3)
 
 
 def test_kserve_v1_predicts(client: httpx.Client) -> None:
