@@ -72,8 +72,8 @@ def report(record: Record) -> str:
     is_left_out = any("note" in run for run in data["runs"])
     return (
         "Accuracy in % on the published test splits; mean ± standard deviation over seeds. `both` is what "
-        "`python -m model train --task series-classification` trains and exports at the revision of the run; differences are paired over the test "
-        "recordings, with their standard error.\n"
+        "`python -m model train --task series-classification` trains and exports at the revision of the run; "
+        "differences are paired over the test recordings, with their standard error.\n"
         f"\n## All sets\n\n{_all_sets(found)}"
         f"\n## Means\n\n{_means(found)}"
         f"\n## Encoders\n\n{_encoders(found, data)}"
