@@ -1,21 +1,24 @@
-"""`python -m benchmarks.models.own_documents`: classifiers of your own documents against TF-IDF, by their number.
+"""`python -m benchmarks.models.own_documents`: classifiers of your own documents against tuned TF-IDF, by their number.
 
-Draws 100, 300, 1,000 and 3,000 training documents of three data sets, three times each, trains on each draw as
-`python -m model train --task text-classification --data FILE` does, and measures on up to 2,500 test documents. A
-tenth as many documents of the training split are for validation. TF-IDF and logistic regression (scikit-learn) are
-fitted on the same training documents with two settings and a fixed C each, not tuned as the training command's baseline
-is; the better one on test counts. Each result is recorded when its run ends; a restarted benchmark continues.
+Draws 100, 300, 1,000 and 3,000 training documents of nine data sets, trains on each draw as `python -m model train
+--task text-classification --data FILE` does, and classifies up to 2,500 test documents, the same for all draws. A tenth
+as many documents of the training split are for validation. The baseline is that of the training command: TF-IDF and
+logistic regression (scikit-learn), of words, pairs of words or parts of words, whose setting and C are chosen on the
+folds on which our settings are chosen. A document with a label that the draw lacks counts as wrong for both. Each
+result is recorded when its run ends; a restarted benchmark continues.
 """
 
 import argparse
 import functools
 import json
+import math
 import random
 import shutil
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from tqdm import tqdm
@@ -25,18 +28,23 @@ from benchmarks.lib import chart
 from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.record import Data, Record, earlier
 from benchmarks.lib.table import table
+from benchmarks.models.long_documents import digits, right_answers
 from benchmarks.models.runs import options_of, revisions, run_command
 from model.config.data import DocumentsConfig
 from model.data.documents import load_documents
 from model.data.lines import read_lines
-from model.tasks import tfidf
-from model.tasks.classification import accuracy
+from model.data.own import DataFiles
+from model.runs.load import load_trained
+from model.tasks.base import BASELINE
+from model.tasks.classification import ClassificationTask
+from model.tasks.words import NGRAMS
 
 NAME = "own_documents"
 SIZES = (100, 300, 1_000, 3_000)
 DRAWS = 3
 TEST_DOCUMENTS = 2_500
-UN_FILE = "un-general-debate.jsonl.xz"
+FEWEST_OF_LABEL = 20
+"""Number of training documents of a label from which on it is read, of sets with many rare labels."""
 
 Rows = list[tuple[str, str]]
 """Texts and labels."""
@@ -46,17 +54,28 @@ Splits = tuple[Rows, Rows]
 """Training and test documents of a data set."""
 
 
-def un_debate(data_dir: Path) -> Splits:
-    """Speeches in the UN General Debate, 16 regions, split by time."""
-    rows: dict[str, Rows] = {"train": [], "test": []}
-    for _, row in read_lines(data_dir / UN_FILE):
-        if row["split"] in rows:
-            rows[row["split"]].append((row["text"], row["label_name"]))
-    return rows["train"], rows["test"]
+def lines(file: str, data_dir: Path) -> Splits:
+    """A file of JSON lines with a label; validation documents count as training documents."""
+    rows: dict[bool, Rows] = {False: [], True: []}
+    for _, row in read_lines(data_dir / file):
+        if row["split"] in ("train", "val", "test"):
+            rows[row["split"] == "test"].append((row["text"], str(row.get("label_name", row["label"]))))
+    return rows[False], rows[True]
 
 
-def known(name: Literal["imdb", "20newsgroups-stripped"], data_dir: Path) -> Splits:
-    """Film reviews; or newsgroup posts without headers, signatures and quotes."""
+def of_one_label(file: str, data_dir: Path) -> Splits:
+    """The documents with exactly one label of a file in which they may have several, less rare labels."""
+    rows: dict[bool, Rows] = {False: [], True: []}
+    for _, row in read_lines(data_dir / file):
+        if len(row["labels"]) == 1:
+            rows[row["split"] == "test"].append((row["text"], row["labels"][0]))
+    counts = Counter(label for _, label in rows[False])
+    train, test = ([row for row in part if counts[row[1]] >= FEWEST_OF_LABEL] for part in rows.values())
+    return train, test
+
+
+def known(name: Literal["imdb", "20newsgroups", "20newsgroups-stripped"], data_dir: Path) -> Splits:
+    """Film reviews; or newsgroup posts, with or without headers, signatures and quotes."""
     data = load_documents(DocumentsConfig(name=name), data_dir)
     train, validation, tested = (
         [(text.decode(), data.labels[label]) for text, label in zip(part.texts, part.labels, strict=True)]
@@ -67,126 +86,151 @@ def known(name: Literal["imdb", "20newsgroups-stripped"], data_dir: Path) -> Spl
 
 SETS: dict[str, Callable[[Path], Splits]] = {
     "imdb": functools.partial(known, "imdb"),
+    "20newsgroups": functools.partial(known, "20newsgroups"),
     "20newsgroups-stripped": functools.partial(known, "20newsgroups-stripped"),
-    "un-debate": un_debate,
+    "un-debate": functools.partial(lines, "un-general-debate.jsonl.xz"),
+    "avito": functools.partial(lines, "avito_ads.jsonl.xz"),
+    "chnsenticorp": functools.partial(lines, "chnsenticorp.jsonl.xz"),
+    "allocine": functools.partial(lines, "allocine_small.jsonl.xz"),
+    "cedr-one-label": functools.partial(of_one_label, "cedr.jsonl.xz"),
+    "reuters-one-label": functools.partial(of_one_label, "reuters21578_modapte.jsonl.xz"),
 }
+"""Film reviews; newsgroup posts with and without headers; speeches by region; Russian advertisements; Chinese and
+French reviews; Russian sentences with an emotion; news with a topic."""
 
 
 def measure(args: argparse.Namespace) -> Iterator[Data]:
-    """Train and evaluate the draws that the record lacks."""
+    """Train on the draws that the record lacks: the first draw of all sets and sizes, then the next."""
     runs: list[Data] = earlier(NAME, args.out).get("runs", [])
     done = {(run["documents"], run["size"], run["draw"]) for run in runs}
-    for name in args.sets:
-        missing = [(size, draw) for size in SIZES for draw in range(DRAWS) if (name, size, draw) not in done]
-        if not missing:
-            continue
-        splits = SETS[name](args.data_dir)
-        for size, draw in tqdm(missing, desc=name, unit="run"):
-            runs.append(measure_draw(name, splits, size, draw, args))
+    read = functools.cache(lambda name: SETS[name](args.data_dir))
+    wanted = [(name, size, draw) for draw in range(DRAWS) for size in SIZES for name in args.sets]
+    for name, size, draw in tqdm([key for key in wanted if key not in done], unit="run"):
+        if size + size // 10 <= len(read(name)[0]):
+            runs.append(measure_draw(name, read(name), size, draw, args))
             yield {"runs": runs}
 
 
 def measure_draw(name: str, splits: Splits, size: int, draw: int, args: argparse.Namespace) -> Data:
-    """Train on one draw and evaluate it, and both baselines."""
-    generator = random.Random(f"{name}-{size}-{draw}")
-    drawn = generator.sample(splits[0], size + size // 10)
-    test = generator.sample(splits[1], min(TEST_DOCUMENTS, len(splits[1])))
+    """Train on one draw, and classify the test documents with the model and with its baseline."""
+    test = random.Random(name).sample(splits[1], min(TEST_DOCUMENTS, len(splits[1])))
+    drawn = random.Random(f"{name}-{size}-{draw}").sample(splits[0], size + size // 10)
     known = {label for _, label in drawn[:size]}
-    test = [row for row in test if row[1] in known]
-    validation = [row for row in drawn[size:] if row[1] in known]
     folder = args.runs / f"{name}-{size}-{draw}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     file = folder / "documents.jsonl"
-    parts = {"train": drawn[:size], "validation": validation, "test": test}
-    file.write_text(
-        "".join(
-            json.dumps({"text": text, "label": label, "split": split}) + "\n"
-            for split, rows in parts.items()
-            for text, label in rows
-        )
-    )
+    parts = {"train": drawn[:size], "validation": drawn[size:], "test": test}
+    with file.open("w") as stream:
+        for split, rows in parts.items():
+            for text, label in rows:
+                if label in known:
+                    stream.write(json.dumps({"text": text, "label": label, "split": split}) + "\n")
     command = ("train", "--task", "text-classification", "--data", str(file), "--runs", str(folder))
     run_command(*command, data_dir=args.data_dir, threads=1)
-    run = folder / "documents-seed0"
-    run_command("evaluate", str(run), data_dir=args.data_dir, threads=1)
-    results = json.loads((run / "evaluation.json").read_text())
+    best = load_trained(folder / "documents-seed0", DataFiles(data=file))
+    task, data = best.task, best.data
+    assert isinstance(task, ClassificationTask)
+    setting = task.facts[BASELINE]["setting"]
+    baseline = task.baseline(data, setting)
+    assert baseline is not None
+    theirs = baseline.scores(data.test.texts).argmax(1) == np.array(data.test.labels)
+    unknown = "0" * sum(label not in known for _, label in test)
     return {
         "documents": name,
         "size": size,
         "draw": draw,
         "revision": git_revision(),
-        "test": len(test),
-        "ours": next(row["value"] for row in results if (row["metric"], row["condition"]) == ("accuracy", "windows")),
-        **baselines(drawn[:size], validation, test),
+        "choice": task.facts[NGRAMS],
+        "baseline": setting,
+        "ours": digits(right_answers(best, data.test)) + unknown,
+        "tfidf": digits(theirs) + unknown,
     }
 
 
-def baselines(train: Rows, validation: Rows, test: Rows) -> Data:
-    """Test accuracy of TF-IDF and logistic regression with each setting."""
-    labels = sorted({label for _, label in train})
+class Summary(NamedTuple):
+    """The draws of a data set and a size."""
 
-    def split(rows: Rows) -> tuple[list[bytes], list[int]]:
-        return [text.encode() for text, _ in rows], [labels.index(label) for _, label in rows]
+    documents: str
+    size: int
+    runs: Sequence[Data]
+    ours: float
+    """Accuracy in %, mean over draws."""
+    tfidf: float
+    error: float
+    """Standard error of the difference in points."""
 
-    texts, truth = split(test)
-    found = {}
-    for setting in tfidf.VECTORIZERS:
-        baseline = tfidf.fit_classifier(split(train), split(validation), len(labels), accuracy, (setting,))
-        assert baseline is not None
-        found[setting] = accuracy(baseline.scores(texts), np.array(truth))
-    return {"baselines": found}
+    @property
+    def is_behind(self) -> bool:
+        """Whether ours is behind by more than two standard errors."""
+        return self.ours - self.tfidf < -2 * self.error
+
+
+def summary(documents: str, size: int, runs: Sequence[Data]) -> Summary:
+    """Means over draws; the variance is that of the test documents plus that of the draws.
+
+    The draws have the same test documents, so that more draws do not lower the first variance.
+    """
+    ours, tfidf = ([np.array([float(digit) for digit in run[name]]) for run in runs] for name in ("ours", "tfidf"))
+    differences = [100 * (mine - theirs) for mine, theirs in zip(ours, tfidf, strict=True)]
+    variance = statistics.mean(float(one.var(ddof=1)) / len(one) for one in differences)
+    if len(runs) > 1:
+        variance += statistics.variance(float(one.mean()) for one in differences) / len(runs)
+    mine, theirs = (100 * statistics.mean(float(one.mean()) for one in part) for part in (ours, tfidf))
+    return Summary(documents, size, runs, mine, theirs, math.sqrt(variance))
 
 
 def report(record: Record) -> str:
     """Report with one row per data set and size."""
-    rows = []
-    for name, size, runs in by_size(record):
-        differences = [100 * (run["ours"] - max(run["baselines"].values())) for run in runs]
-        deviation = statistics.stdev(differences) if len(differences) > 1 else 0.0
-        rows.append(
-            [
-                name,
-                f"{size:,}",
-                str(len(runs)),
-                f"{100 * statistics.mean(run['ours'] for run in runs):.1f}",
-                *(
-                    f"{100 * statistics.mean(run['baselines'][setting] for run in runs):.1f}"
-                    for setting in tfidf.VECTORIZERS
-                ),
-                f"{statistics.mean(differences):+.1f} ± {deviation / len(differences) ** 0.5:.1f}",
-            ]
-        )
-    columns = ["documents", "size", "draws", "ours", *tfidf.VECTORIZERS, "ours less the better"]
+    found = list(summaries(record))
+    rows = [
+        [
+            one.documents,
+            f"{one.size:,}",
+            str(len(one.runs)),
+            f"{len(one.runs[0]['ours']):,}",
+            f"{one.ours:.1f}",
+            f"{one.tfidf:.1f}",
+            f"{one.ours - one.tfidf:+.1f} ± {one.error:.1f}",
+            str(sum(bool(run["choice"]["prefixes"]) for run in one.runs)),
+            Counter(run["baseline"].partition(",")[0] for run in one.runs).most_common(1)[0][0],
+        ]
+        for one in found
+    ]
+    columns = ["documents", "size", "draws", "test documents", "ours", "TF-IDF", "ours less TF-IDF", "prefixes", "of"]
+    mean = statistics.mean(one.ours - one.tfidf for one in found)
+    behind = [f"{one.documents} {one.size:,}" for one in found if one.is_behind]
     return (
-        "Accuracy on test documents in %, mean over draws. The last column is the mean difference to the better TF-IDF "
-        "of each draw, ± its standard error, in points.\n\n"
-        f"{table(columns, rows)}\n{revisions(record.data['runs'])}\n"
+        "Accuracy on test documents in %, mean over draws, of ours and of tuned TF-IDF. The difference is that of the "
+        "same test documents, in points, ± its standard error over test documents and draws. Then the number of draws "
+        f"in which prefixes of words were chosen, and what TF-IDF reads in most draws.\n\n{table(columns, rows)}\n"
+        f"Mean difference of the {len(found)} rows: {mean:+.2f} points. Behind by more than two standard errors: "
+        f"{', '.join(behind) or 'none'}.\n\n{revisions(record.data['runs'])}\n"
     )
 
 
-def by_size(record: Record) -> Iterator[tuple[str, int, Sequence[Data]]]:
-    """Data set, size and its runs."""
+def summaries(record: Record) -> Iterator[Summary]:
+    """The data sets and sizes that are measured."""
     for name in SETS:
         for size in SIZES:
-            found = [run for run in record.data["runs"] if (run["documents"], run["size"]) == (name, size)]
-            if found:
-                yield name, size, found
+            runs = [run for run in record.data["runs"] if (run["documents"], run["size"]) == (name, size)]
+            if runs:
+                yield summary(name, size, runs)
 
 
 def draw(record: Record, path: Path) -> None:
     """Chart with one panel per data set: accuracy against the number of documents."""
-    figure, panels = chart.figure((12, 4), len(SETS))
-    for axes, name in zip(panels, SETS, strict=True):
-        found = [(size, runs) for found_name, size, runs in by_size(record) if found_name == name]
-        sizes = [size for size, _ in found]
-        axes.plot(sizes, [100 * statistics.mean(run["ours"] for run in runs) for _, runs in found], "o-", label="ours")
-        for setting in tfidf.VECTORIZERS:
-            means = [100 * statistics.mean(run["baselines"][setting] for run in runs) for _, runs in found]
-            axes.plot(sizes, means, "s--", label=f"TF-IDF ({setting})")
+    found = list(summaries(record))
+    names = [name for name in SETS if any(one.documents == name for one in found)]
+    figure, panels = chart.figure((2.6 * len(names), 3.5), len(names))
+    for axes, name in zip(panels, names, strict=True):
+        of_set = [one for one in found if one.documents == name]
+        sizes = [one.size for one in of_set]
+        axes.plot(sizes, [one.ours for one in of_set], "o-", label="ours")
+        axes.plot(sizes, [one.tfidf for one in of_set], "s--", label="tuned TF-IDF")
         axes.set(title=name, xscale="log", xlabel="training documents", ylabel="accuracy, %")
         axes.set_xticks(SIZES, [f"{size:,}" for size in SIZES])
-    panels[0].legend()
+    panels[0].legend(loc="lower right")
     chart.save(figure, path)
 
 

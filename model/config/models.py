@@ -45,10 +45,15 @@ class NgramViewConfig(Section):
 
     longest: Annotated[int, allowed(lambda value: 1 <= value <= 8, "in 1..8")] = 3
     """Maximum length of an n-gram in words; training also tries shorter maxima."""
+    prefixes: bool = False
+    """Whether the first characters of words count as n-grams, too (model.nn.words): for inflected words, and few texts.
+    """
     num_ngrams: Annotated[int, allowed(lambda value: 1 <= value <= 2**18, "in 1..2^18")] = 65_536
     """Number of n-grams, the most informative ones. The graph needs 4 bytes for each n-gram and document of a batch."""
     sublinear: bool = False
     """Whether an n-gram that occurs k times in a document counts 1 + log k times instead of once: for long texts."""
+    tried: Annotated[tuple[Literal["prefixes", "sublinear"], ...], Field(strict=False)] = ()
+    """Keys whose other value cross-validation tries, too."""
     max_strength: Annotated[float, allowed(lambda value: value >= 10, "at least 10")] = 100.0
     """Largest inverse regularisation C that cross-validation tries."""
     max_length: Count = 4096
@@ -110,6 +115,8 @@ class ClassifierConfig(Section):
     def _check(self) -> Self:
         if self.kind == "bytes" and self.vector_view is not None:
             raise ValueError("vector_view must be absent for kind 'bytes'")
+        if self.has_rounds and (self.ngram_view.prefixes or "prefixes" in self.ngram_view.tried):
+            raise ValueError("ngram_view must have no prefixes for a vector view with rounds, which reads words")
         if self.has_rounds and not self.ngram_vectors.epochs:
             raise ValueError("ngram_vectors.epochs must be at least 1 for a vector view with rounds, not 0")
         if self.encoder is None:

@@ -54,6 +54,7 @@ def card_of(manifest: ExportManifest) -> str:
         "## Data",
         f"Trained on {where}, in {training.seconds:,.0f} seconds on {_escaped(training.device)}; recipe `{recipe}`, "
         f"seed {seed}, code `{training.revision}`.",
+        *([f"Chosen in training: {reason}."] if (reason := (training.ngram_view or {}).get("reason")) else []),
         "## Results",
         *_results(manifest.results),
         f"Validation, by which the model was chosen: {training.validation.metric} {training.validation.value:.4f}.",

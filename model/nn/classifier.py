@@ -86,7 +86,8 @@ class WordClassifier(nn.Module):
     The logits are the sum of `base`, the same for all documents, and the contributions of the document's stretches of
     STRETCH_BYTES. A stretch of padding contributes zero.
 
-    A word is known if an n-gram of the n-gram view's vocabulary ends at it.
+    A word is known if an n-gram of words of the n-gram view's vocabulary ends at it. Prefixes do not count: most words
+    of another language have some that are known.
 
     Shape:      document (B, N) uint8, zero-padded, N at most max_length; lengths (B,) int32; returns logits
                 (B, classes); contributions (B, S, classes), S = N / STRETCH_BYTES, rounded up; and known (B, 2)
@@ -99,7 +100,7 @@ class WordClassifier(nn.Module):
     def __init__(self, config: ClassifierConfig, num_classes: int) -> None:
         super().__init__()
         ngrams, vectors = config.ngram_view, config.vector_view
-        self.words = WordHasher(ngrams.longest, config.max_length)
+        self.words = WordHasher(ngrams.longest, config.max_length, prefixes=ngrams.prefixes)
         self.ngram_view = NgramClassifier(ngrams.num_ngrams, num_classes, sublinear=ngrams.sublinear)
         self.vector_view = (
             VectorClassifier(config.required_encoder, vectors, ngrams.num_ngrams, num_classes) if vectors else None
@@ -122,7 +123,7 @@ class WordClassifier(nn.Module):
         num_documents, num_stretches = document.shape[0], -(-document.shape[1] // STRETCH_BYTES)
         shape = (num_documents, num_stretches)
         ids = self._ids(hashes)
-        known = _count_known(ids, hashes, doc_index, num_documents)
+        known = self._count_known(ids, hashes, doc_index, num_documents)
         hits = find_hits(ids, doc_index, stretch, has_fixed_shapes=is_fixed)
         contributions = self.weights[0] * self.ngram_view(hits, shape, has_fixed_shapes=is_fixed)
         if self.vector_view is not None:
@@ -134,12 +135,21 @@ class WordClassifier(nn.Module):
     def known(self, document: Tensor, lengths: Tensor) -> Tensor:
         """Numbers of known words and of all words (B, 2), as in `forward`, which takes far longer."""
         hashes, doc_index, _ = self.words(document, lengths)
-        return _count_known(self._ids(hashes), hashes, doc_index, document.shape[0])
+        return self._count_known(self._ids(hashes), hashes, doc_index, document.shape[0])
 
     def _ids(self, hashes: Tensor) -> Tensor:
-        """Ids of the n-grams with these hashes (longest, M), 0 for unknown ones."""
+        """Ids of the n-grams with these hashes (rows, M), 0 for unknown ones."""
         ids: Tensor = self.ngram_view.vocabulary(hashes.flatten())
         return ids.reshape(hashes.shape)
+
+    def _count_known(self, ids: Tensor, hashes: Tensor, doc_index: Tensor, num_documents: int) -> Tensor:
+        """Numbers of known words and of all words (num_documents, 2), from ids and hashes of n-grams (rows, M).
+
+        Counted in float32, which is exact up to 2^24: ONNX Runtime adds no integers by index on CUDA.
+        """
+        of_words = ids[: self.words.longest] if self.words.prefixes else ids
+        counts = torch.stack(((of_words.amax(dim=0) > 0).float(), (hashes[0] >= 0).float()), dim=1)  # (M, 2)
+        return torch.zeros(num_documents, 2, device=counts.device).index_add(0, doc_index, counts)
 
     def base(self) -> Tensor:
         """Part of the logits that is the same for all documents, (classes,)."""
@@ -157,13 +167,3 @@ class WordClassifier(nn.Module):
     def divide_logits(self, temperature: float) -> None:
         """Divide the logits by a temperature, folded into the weights."""
         self.weights.div_(temperature)
-
-
-def _count_known(ids: Tensor, hashes: Tensor, doc_index: Tensor, num_documents: int) -> Tensor:
-    """Numbers of known words and of all words (num_documents, 2), from ids and hashes of n-grams (longest, M).
-
-    Counted in float32, which is exact up to 2^24: ONNX Runtime adds no integers by index on CUDA.
-    """
-    is_known = ids.amax(dim=0) > 0
-    counts = torch.stack((is_known.float(), (hashes[0] >= 0).float()), dim=1)  # (M, 2)
-    return torch.zeros(num_documents, 2, device=counts.device).index_add(0, doc_index, counts)

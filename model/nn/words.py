@@ -13,6 +13,10 @@ BASE = 1_000_003
 """Base of the polynomial hash of a word."""
 JOIN = 69_621
 """Base of the polynomial hash of a word n-gram."""
+PREFIXES = (3, 4, 5)
+"""Lengths in characters of the first parts of a word that count as n-grams."""
+BEGINS = 48_271
+"""Base of the hash of such a part, which differs from that of a word of the same characters."""
 AHEAD = 8
 """Number of bytes after a letter in which a word must go on; a power of two. A letter and three accents have seven more
 bytes at most, which are skipped."""
@@ -32,15 +36,19 @@ class Places(NamedTuple):
 
 
 class WordHasher(nn.Module):
-    """Finds the words of documents and hashes the n-grams that end at each word.
+    """Finds the words of documents and hashes the n-grams that end at each word, if wanted also prefixes of the word.
 
     A word is a sequence of letters and digits, or a single mark: punctuation, a symbol, a character of four bytes, or
     a letter of a script without spaces. Letters count in lower case and without accents, typographic marks as those of
     ASCII. Apostrophes are dropped. Accents, invisible characters and stray continuation bytes are skipped
     (`model.nn.characters`).
 
+    The prefixes of a word are its first PREFIXES characters, as far as it has so many: words with different endings
+    share them. Marks have none.
+
     Shape:      document (B, N) uint8, zero-padded, N at most max_length; lengths (B,) int32; returns hashes
-                (longest, M) int64, below 2^31, -1 if the n-gram would start before the document; doc_index (M,), the
+                (rows, M) int64, below 2^31, -1 if the n-gram would start before the document or the word is shorter
+                than the prefix: a row for each length of n-grams, then one for each of prefixes; doc_index (M,), the
                 index of the document of each of the M words, ascending; and position (M,), that in the document of
                 the first byte of each word's last character that is not skipped.
     Reference:  polynomial hash modulo a Mersenne prime: Karp and Rabin 1987, "Efficient randomized pattern-matching
@@ -53,23 +61,27 @@ class WordHasher(nn.Module):
     powers: Tensor
     inverses: Tensor
     positions: Tensor
+    sizes: Tensor
 
-    def __init__(self, longest: int, max_length: int) -> None:
+    def __init__(self, longest: int, max_length: int, *, prefixes: bool = False) -> None:
         super().__init__()
         self.longest = longest
+        self.prefixes = prefixes
         self.characters = Characters()
         tables = {
             "powers": _powers(BASE, max_length),
             "inverses": _powers(pow(BASE, -1, MODULUS), max_length),
             "positions": torch.arange(max_length, dtype=torch.int32),
         }
+        if prefixes:
+            tables["sizes"] = torch.tensor(PREFIXES).unsqueeze(1)
         for name, tensor in tables.items():
             self.register_buffer(name, tensor, persistent=False)
 
     def forward(
         self, document: Tensor, lengths: Tensor, *, has_fixed_shapes: bool = False
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Hash the n-grams of (B, N) bytes -> hashes (longest, M), doc_index (M,) and position (M,).
+        """Hash the n-grams of (B, N) bytes -> hashes (rows, M), doc_index (M,) and position (M,).
 
         With fixed shapes, M = B N whatever the documents contain: each has N places, the last ones without a word.
         Their hashes are -1.
@@ -92,8 +104,9 @@ class WordHasher(nn.Module):
         if has_fixed_shapes:
             follows = follows & is_word
         start_sum, start_exponent = _previous(end_sum) * follows, _previous(end_exponent) * follows
-        word = remainder(end_sum - start_sum, MODULUS) * lookup(self.inverses, start_exponent).long()
-        word = remainder(word, MODULUS)
+        word = remainder(end_sum - start_sum, MODULUS)
+        inverse = lookup(self.inverses, start_exponent).long()
+        word = remainder(word * inverse, MODULUS)
 
         ngram, is_complete, hashes = word, is_word, []
         for n in range(1, self.longest + 1):
@@ -101,7 +114,17 @@ class WordHasher(nn.Module):
                 is_complete = _previous(is_complete) & follows
                 ngram = remainder(_previous(ngram) * JOIN + word + n, MODULUS)
             hashes.append(torch.where(is_complete, ngram, -1))
-        return torch.stack(hashes), doc_index, position
+        found = torch.stack(hashes)
+        if self.prefixes:
+            # (B, N + 1): the sum after each number of characters; bytes of the same number have the same sum
+            after = sums.new_zeros(sums.shape[0], sums.shape[1] + 1).scatter(1, exponent, sums).flatten()
+            start = doc_index * as_tensor(sums.shape[1] + 1, doc_index)
+            is_complete = is_word & (end_exponent - start_exponent >= self.sizes)  # (prefixes, M)
+            sum_after = lookup(after, start + torch.where(is_complete, start_exponent + self.sizes, 0))
+            prefix = remainder(remainder(sum_after - start_sum, MODULUS) * inverse, MODULUS)
+            prefix = remainder(prefix * BEGINS + self.sizes, MODULUS)
+            found = torch.cat((found, torch.where(is_complete, prefix, -1)))
+        return found, doc_index, position
 
 
 def found_places(ends: Tensor) -> Places:

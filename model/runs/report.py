@@ -18,6 +18,7 @@ from model.runs.load import Trained
 from model.tasks.base import BASELINE, FINGERPRINT, Measurement, TrainingTask
 from model.tasks.graphs import module_outputs
 from model.tasks.predictions import AllOutputs
+from model.tasks.words import NGRAMS
 from model.training.checkpoint import METRICS, Progress
 
 
@@ -94,6 +95,7 @@ def _facts_of_run(task: TrainingTask[Any, Any, Any], progress: Progress) -> dict
         "terms of the data": task.terms()[0],
         f"validation {task.metric}": "" if progress.best is None else f"{progress.best:.4f}",
         f"validation {task.metric} of the baseline": f"{baseline['value']:.4f}, {baseline['name']}" if baseline else "",
+        "n-gram view": task.facts.get(NGRAMS, {}).get("reason", ""),
         "device": progress.device,
         "training": f"{progress.seconds:,.0f} seconds",
         "revision of the code": progress.revision,

@@ -3,6 +3,7 @@
 Used by `model.tasks.words`.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ from artifact.documents import cut, take
 from model.config.models import NgramViewConfig
 from model.data.splits import folds
 from model.nn.ngrams import NgramClassifier
-from model.nn.words import WordHasher
+from model.nn.words import PREFIXES, WordHasher
 from model.progress import progress
 from model.tasks.link import memberships, rarest
 from model.tasks.occurrences import NgramVectors, hashed_batches, places, rows_at
@@ -58,6 +59,13 @@ PRIOR, SHORT = 0.1, 0.01
 """The prior of the view is PRIOR times the quantile SHORT of the squared lengths of the training windows. With larger
 priors, scores of parts of 2 to 64 words of held-out IMDb reviews fit no better, and classifiers of 20 classes and 100
 to 300 documents are up to a point less accurate: documents share few n-grams with so few others."""
+PREFIX = 15
+"""In the place of the length in words: a prefix of a word. N-grams have at most 8 words."""
+KINDS = {
+    "sublinear": {True: "k occurrences counted 1 + log k times", False: "counted once"},
+    "prefixes": {True: "with prefixes of words", False: "with whole words only"},
+}
+"""What the values of the keys that may be tried mean."""
 MISSING = -10.0
 """Bias of a class without training documents."""
 
@@ -83,6 +91,17 @@ class Choice:
     """Whether training discounts n-grams that are frequent in a document's own group (`Counted.features`)."""
     vector_strength: float = 0.0
     """Inverse regularisation C of the weights that follow from the vectors of n-grams; 0 for none."""
+    sublinear: bool | None = None
+    """Whether an n-gram that occurs k times counts 1 + log k times instead of once; None: as the recipe says."""
+    prefixes: bool | None = None
+    """Whether prefixes of words count as n-grams; None: as the recipe says."""
+    reason: str = field(default="", compare=False)
+    """Why these two were chosen, with the figures; empty if nothing else was tried."""
+
+    def of(self, config: NgramViewConfig) -> NgramViewConfig:
+        """The view with what was chosen."""
+        keys = {"longest": self.longest, "sublinear": self.sublinear, "prefixes": self.prefixes}
+        return config.model_copy(update={key: value for key, value in keys.items() if value is not None})
 
 
 @dataclass(frozen=True)
@@ -112,7 +131,7 @@ class Counted:
     hashes: NDArray[np.int64]
     """Hash of each n-gram, (R,), ascending."""
     lengths: NDArray[np.int64]
-    """Length in words of each n-gram, (R,)."""
+    """Length in words of each n-gram, or PREFIX, (R,)."""
     windows: "csr_matrix"
     """Number of occurrences of each n-gram in each window, (windows, R)."""
     means: "csr_matrix"
@@ -228,8 +247,9 @@ def count(
 
 
 def _keys(hasher: WordHasher, windows: Sequence[bytes]) -> Iterator[NDArray[np.int64]]:
-    """For each batch of windows, one int64 per occurrence: its window, length in words (4 bits) and hash (31 bits)."""
-    length = torch.arange(1, hasher.longest + 1, device=hasher.positions.device).unsqueeze(1)
+    """For each batch of windows, one int64 per occurrence: its window, length or PREFIX (4 bits) and hash (31 bits)."""
+    lengths = [*range(1, hasher.longest + 1), *([PREFIX] * len(PREFIXES) if hasher.prefixes else ())]
+    length = torch.tensor(lengths, device=hasher.positions.device).unsqueeze(1)
     for chosen, hashes, doc_index in hashed_batches(hasher, windows):
         window = torch.tensor(chosen, device=hashes.device)[doc_index]
         keys = (window * 16 + length) * 2**31 + hashes
@@ -336,7 +356,8 @@ def choose(
     N-grams are selected and scaled without the held-out documents: their labels would make rare n-grams look better
     than they are. The documents of a group are held out together. If there are groups, training with and without a
     discount is compared first, on the longest n-grams; then lengths and scales, then strengths, and then vectors, which
-    must be better by more than a standard error. A single group counts as none.
+    must be better by more than a standard error. So must the other values of the keys in `tried`, which come before
+    vectors, with the best lengths, scales and strengths of each value. A single group counts as none.
     """
     kept = np.arange(len(labels))
     if len(labels) > (limit := (MAX_LOGITS if labels.ndim == 1 else MAX_SIGMOIDS) // num_classes):
@@ -344,7 +365,7 @@ def choose(
         counted, labels = counted.of_documents(kept), labels[kept]
     of_kept = None if learn is None else lambda rest: learn(kept[rest])
     others = _strengths(config)
-    settings = config.longest * len(SCALES) + counted.has_groups + len(others)
+    settings = (1 + len(config.tried)) * (config.longest * len(SCALES) + len(others)) + counted.has_groups
     total = settings + (0 if learn is None else NUM_VECTOR_SETTINGS)
     with _comparing(counted, labels, num_classes, config, total, losses, of_kept) as compared:
         best = _best_without_vectors(compared, others)
@@ -421,7 +442,8 @@ class _Comparison:
             columns, is_there = places(counted.hashes, views[0].hashes)
             tested = counted.of_documents(held_out)
             scales, prior = views[0].scales[is_there], views[0].prior
-            x, _ = tested.features(columns[is_there], scales, prior, sublinear=config.sublinear)
+            sublinear = choices[0].of(config).sublinear
+            x, _ = tested.features(columns[is_there], scales, prior, sublinear=sublinear)
             for parts, view in zip(logits, views, strict=True):
                 parts.append(x @ view.weights[is_there] + view.bias)
             self.bar.update(len(choices))
@@ -433,6 +455,19 @@ class _Comparison:
             is_right = logits_of_all.argmax(1) == truth if truth.ndim == 1 else ((logits_of_all > 0) == truth).all(1)
             self.is_right[choice] = is_right
 
+    def described(self, first: Choice, second: Choice, *names: str) -> str:
+        """The results of two choices with these names, and their difference."""
+        gains = self.found[first] - self.found[second]
+        error = gains.std(ddof=1) / math.sqrt(len(gains)) if len(gains) > 1 else math.inf
+        found = ", ".join(
+            f"{name} {self.found[one].mean():.4f} ({self.is_right[one].mean():.4f})"
+            for name, one in zip(names, (first, second), strict=True)
+        )
+        return (
+            f"held-out cross-entropy (right answers) of {len(gains):,} documents: {found}, difference "
+            f"{gains.mean():+.4f} ± {error:.4f}"
+        )
+
 
 def _best_without_vectors(compared: _Comparison, strengths: Sequence[float]) -> Choice:
     """The best length, scales and strength; with groups, also whether to discount."""
@@ -441,6 +476,20 @@ def _best_without_vectors(compared: _Comparison, strengths: Sequence[float]) -> 
     if compared.counted.has_groups:
         discount = compared.best_of([choices[-1], replace(choices[-1], discount=True)]).discount
         choices = [replace(choice, discount=discount) for choice in choices]
+    best, reasons = _with_best_strength(compared, choices, strengths), list[str]()
+    for key in compared.config.tried:
+        value = not getattr(compared.config, key)
+        sublinear, prefixes = (value if name == key else getattr(best, name) for name in ("sublinear", "prefixes"))
+        others = [replace(one, sublinear=sublinear, prefixes=prefixes) for one in choices]
+        other = _with_best_strength(compared, others, strengths)
+        is_kept = is_better(compared.found[other], compared.found[best])
+        reasons.append(compared.described(other, best, *(KINDS[key][one] for one in (value, not value))))
+        reasons[-1] += f": {KINDS[key][value == is_kept]}"
+        best = other if is_kept else best
+    return replace(best, reason="; ".join(reasons))
+
+
+def _with_best_strength(compared: _Comparison, choices: Sequence[Choice], strengths: Sequence[float]) -> Choice:
     best = compared.best_of(choices)
     return compared.best_of([best, *(replace(best, strength=strength) for strength in strengths)])
 
@@ -450,7 +499,7 @@ def _best_with_vectors(compared: _Comparison, best: Choice) -> Choice:
     found = []
     for first, refined in (
         (replace(best, strength=FIRST_STRENGTH), (best.strength, *STRENGTHS_BESIDE_VECTORS)),
-        (Choice(compared.config.longest, KEEP, 0.0, best.discount), STRENGTHS_OF_KEEP),
+        (Choice(compared.config.longest, KEEP, 0.0, best.discount, reason=best.reason), STRENGTHS_OF_KEEP),
     ):
         choice = compared.best_of([replace(first, vector_strength=strength) for strength in VECTOR_STRENGTHS])
         found.append(compared.best_of([choice, *(replace(choice, strength=strength) for strength in refined)]))
@@ -492,7 +541,8 @@ def _fit(
         hashes = counted.hashes[columns]
     columns, is_there = places(counted.hashes, hashes)
     read = counted.of_documents(rows)
-    x, prior = read.features(columns[is_there], scales[is_there], sublinear=config.sublinear, discount=first.discount)
+    sublinear = first.of(config).sublinear
+    x, prior = read.features(columns[is_there], scales[is_there], sublinear=sublinear, discount=first.discount)
     if not x.count_nonzero() or (len(present) == 1 and not is_several):
         nothing, shares = np.zeros((len(hashes), len(present))), sizes[: len(present)] / len(rows)
         bias = np.log(shares / (1 - shares).clip(1 / len(rows)) if is_several else shares)
@@ -563,7 +613,10 @@ def _most_informative(
 ) -> tuple[NDArray[np.int64], Doubles]:
     """Columns of the n-grams with the largest G^2, ascending, and their scales."""
     informative = g_squared(of_class, sizes)
-    informative[(counted.lengths > choice.longest) | (of_class.sum(1) == 0)] = -1
+    is_allowed = counted.lengths <= choice.longest
+    if choice.of(config).prefixes:
+        is_allowed |= counted.lengths == PREFIX
+    informative[~is_allowed | (of_class.sum(1) == 0)] = -1
     order = np.argsort(-informative, kind="stable")[: config.num_ngrams]
     columns = np.sort(order[informative[order] >= 0])
     scales = SCALES[choice.scaling](of_class[columns], sizes)

@@ -156,8 +156,8 @@ class WordTask(ClassificationTask):
 
     def build(self) -> WordClassifier:
         config = self.recipe.model
-        longest = self.facts.get(NGRAMS, {}).get("longest", config.ngram_view.longest)
-        ngram_view = config.ngram_view.model_copy(update={"longest": longest})
+        view, chosen = config.ngram_view, self.facts.get(NGRAMS)
+        ngram_view = view if chosen is None else Choice(**chosen).of(view)
         return WordClassifier(config.model_copy(update={"ngram_view": ngram_view}), len(self.facts["labels"]))
 
     def seeded(self) -> WordClassifier:
@@ -333,6 +333,8 @@ def _fitted_ngrams(task: WordTask, data: DocumentSet, folder: RunFolder) -> dict
     if learner is not None and (choice.vector_strength or task.vector_config.rounds):
         vectors = learner.learn(np.arange(len(labels)), folder.path / VECTORS_FILE)
     print(f"n-gram view, chosen by cross-validation: {_described(choice)}")
+    if choice.reason:
+        print(f"n-gram view: {choice.reason}")
     print(f"n-gram view: fitted to {len(labels):,} documents ...", flush=True)
     fitted = fit(counted, labels, num_classes, config, choice, vectors)
     token_vectors = np.zeros((0, 0), dtype=np.float32)
@@ -340,13 +342,15 @@ def _fitted_ngrams(task: WordTask, data: DocumentSet, folder: RunFolder) -> dict
         token_vectors = principal_vectors(vectors, fitted.hashes, fitted.scales, task.config.model.required_encoder.dim)
     seconds = time.perf_counter() - started
     effort = Effort(seconds, len(labels) / seconds, peak_memory_bytes(torch.device("cpu")))
-    return {**vars(fitted), "token_vectors": token_vectors, **asdict(choice), **asdict(effort)}
+    chosen = {key: value for key, value in asdict(choice).items() if value is not None}
+    return {**vars(fitted), "token_vectors": token_vectors, **chosen, **asdict(effort)}
 
 
 def _described(choice: Choice) -> str:
     """The hyperparameters of the n-gram view in words."""
     return (
-        f"n-grams of up to {choice.longest} words, scales {choice.scaling}, C = {choice.strength:g}"
+        f"n-grams of up to {choice.longest} words{' and prefixes of words' if choice.prefixes else ''}"
+        f"{', counted 1 + log k times' if choice.sublinear else ''}, scales {choice.scaling}, C = {choice.strength:g}"
         f"{f', C of vectors = {choice.vector_strength:g}' if choice.vector_strength else ', without vectors'}"
         f"{', n-grams of the own group discounted' if choice.discount else ''}"
     )
@@ -389,7 +393,8 @@ def _vector_learner(
 def _count(task: WordTask, documents: LabelledDocuments) -> tuple[Sequence[bytes], NDArray[np.int64], Counted]:
     """Texts of the documents, or of a sample if there are many, their labels and n-grams. Raises: UserError."""
     chosen = sample(list(map(len, documents.texts)), MAX_DOCUMENTS, MAX_BYTES)
-    hasher = WordHasher(task.config.model.ngram_view.longest, task.length)
+    view = task.config.model.ngram_view
+    hasher = WordHasher(view.longest, task.length, prefixes=view.prefixes or "prefixes" in view.tried)
     texts = [documents.texts[i] for i in chosen]
     if len(texts) < len(documents):
         print(f"n-gram view: fitted on a random {len(texts):,} of {len(documents):,} documents")

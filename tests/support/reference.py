@@ -306,11 +306,21 @@ def ngram_hash(ngram: Sequence[str]) -> int:
     return value % (2**31 - 1)
 
 
-def word_ngrams(document: bytes, longest: int) -> list[list[int]]:
-    """For each word, hashes of the n-grams of 1 ... longest words that end at it; -1 for those that would not fit."""
+def prefix_hash(prefix: str) -> int:
+    """Hash of the first characters of a word."""
+    return (word_hash(prefix) * 48_271 + len(prefix)) % (2**31 - 1)
+
+
+def word_ngrams(document: bytes, longest: int, *, prefixes: bool = False) -> list[list[int]]:
+    """For each word, hashes of the n-grams of 1 ... longest words that end at it, and of its prefixes if wanted.
+
+    -1 for those that would not fit.
+    """
     found = words(document)
+    sizes = (3, 4, 5) if prefixes else ()
     return [
         [ngram_hash(found[end - n : end]) if n <= end else -1 for n in range(1, longest + 1)]
+        + [prefix_hash(found[end - 1][:size]) if size <= len(found[end - 1]) else -1 for size in sizes]
         for end in range(1, len(found) + 1)
     ]
 
@@ -321,22 +331,29 @@ def known_words(document: bytes, ngrams: Collection[int], longest: int) -> list[
     return [sum(any(value in ngrams for value in row) for row in found), len(found)]
 
 
-def ngram_set(document: bytes, longest: int) -> set[int]:
+def ngram_set(document: bytes, longest: int, *, prefixes: bool = False) -> set[int]:
     """Hashes of the different n-grams of a document."""
-    return {value for row in word_ngrams(document, longest) for value in row if value != -1}
+    return {value for row in word_ngrams(document, longest, prefixes=prefixes) for value in row if value != -1}
 
 
-def ngram_factors(document: bytes, longest: int, *, sublinear: bool) -> dict[int, float]:
+def ngram_factors(document: bytes, longest: int, *, sublinear: bool, prefixes: bool = False) -> dict[int, float]:
     """For each n-gram of a document, by its hash, how often it counts."""
-    counts = Counter(value for row in word_ngrams(document, longest) for value in row if value != -1)
+    rows = word_ngrams(document, longest, prefixes=prefixes)
+    counts = Counter(value for row in rows for value in row if value != -1)
     return {value: 1 + math.log(count) if sublinear else 1.0 for value, count in counts.items()}
 
 
 def ngram_classifier(
-    document: bytes, ngrams: Sequence[int], state: State, longest: int, *, sublinear: bool = False
+    document: bytes,
+    ngrams: Sequence[int],
+    state: State,
+    longest: int,
+    *,
+    sublinear: bool = False,
+    prefixes: bool = False,
 ) -> Array:
     """Logits (classes,) of the n-gram view for one document; row 1 + i of the table belongs to ngrams[i]."""
-    factors = ngram_factors(document, longest, sublinear=sublinear)
+    factors = ngram_factors(document, longest, sublinear=sublinear, prefixes=prefixes)
     known = [(factors[value], state["table"][1 + i]) for i, value in enumerate(ngrams) if value in factors]
     length = math.sqrt(state["prior"] + sum((factor * math.sqrt(row[-1])) ** 2 for factor, row in known))
     logits: Array = np.array(state["bias"])
@@ -347,13 +364,20 @@ def ngram_classifier(
 
 
 def ngram_contributions(
-    document: bytes, ngrams: Sequence[int], state: State, longest: int, stretch_bytes: int, *, sublinear: bool = False
+    document: bytes,
+    ngrams: Sequence[int],
+    state: State,
+    longest: int,
+    stretch_bytes: int,
+    *,
+    sublinear: bool = False,
+    prefixes: bool = False,
 ) -> Array:
     """Contributions (stretches, classes) of the n-gram view for one document."""
-    hashes = word_ngrams(document, longest)
+    hashes = word_ngrams(document, longest, prefixes=prefixes)
     counts = Counter(value for row in hashes for value in row)
     known = {value: state["table"][1 + i] for i, value in enumerate(ngrams) if value in counts}
-    factors = ngram_factors(document, longest, sublinear=sublinear)
+    factors = ngram_factors(document, longest, sublinear=sublinear, prefixes=prefixes)
     length = math.sqrt(state["prior"] + sum(factors[value] ** 2 * row[-1] for value, row in known.items()))
     found = np.zeros((math.ceil(len(document) / stretch_bytes), len(state["bias"])))
     for (_, end), values in zip(located_words(document), hashes, strict=True):
@@ -449,7 +473,8 @@ def vector_contributions(
 def word_classifier(document: bytes, ngrams: Sequence[int], state: State, config: ClassifierConfig) -> Array:
     """Logits (classes,) of both views for one document; `ngrams` are the hashes of their rows from 1."""
     view, ngram_view = below(state, "ngram_view"), config.ngram_view
-    first = ngram_classifier(document, ngrams, view, ngram_view.longest, sublinear=ngram_view.sublinear)
+    kind = {"sublinear": ngram_view.sublinear, "prefixes": ngram_view.prefixes}
+    first = ngram_classifier(document, ngrams, view, ngram_view.longest, **kind)
     logits: Array = state["weights"][0] * first
     if config.vector_view is not None:
         ids, _ = located_ngrams(document, ngrams, ngram_view.longest, 1)
@@ -463,8 +488,9 @@ def word_contributions(
     document: bytes, ngrams: Sequence[int], state: State, config: ClassifierConfig, stretch_bytes: int
 ) -> Array:
     """Contributions (stretches, classes) of both views for one document; otherwise as `word_classifier`."""
-    view, longest, sublinear = below(state, "ngram_view"), config.ngram_view.longest, config.ngram_view.sublinear
-    first = ngram_contributions(document, ngrams, view, longest, stretch_bytes, sublinear=sublinear)
+    view, longest = below(state, "ngram_view"), config.ngram_view.longest
+    kind = {"sublinear": config.ngram_view.sublinear, "prefixes": config.ngram_view.prefixes}
+    first = ngram_contributions(document, ngrams, view, longest, stretch_bytes, **kind)
     found: Array = state["weights"][0] * first
     if config.vector_view is not None:
         second = vector_contributions(

@@ -34,7 +34,8 @@ def padded(*texts: bytes, length: int = LENGTH) -> tuple[torch.Tensor, torch.Ten
     return torch.from_numpy(document), torch.from_numpy(lengths)
 
 
-def every_second_ngram(*texts: bytes, limit: int = CONFIG.num_ngrams) -> list[int]:
+def every_second_ngram(*texts: bytes, limit: int = CONFIG.num_ngrams, prefixes: bool = False) -> list[int]:
     """Return hashes of about half of the n-grams, and one hash of no n-gram; in no order, at most `limit`."""
-    hashes = sorted({value for text in texts for value in reference.ngram_set(text, CONFIG.longest)})
+    found = (reference.ngram_set(text, CONFIG.longest, prefixes=prefixes) for text in texts)
+    hashes = sorted(set().union(*found))
     return [12345, *hashes[::2]][:limit][::-1]

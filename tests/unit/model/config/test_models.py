@@ -79,6 +79,15 @@ def test_vector_view_needs_ngram_vectors() -> None:
     assert not ClassifierConfig(kind="words", ngram_vectors=none, vector_view=without).has_rounds
 
 
+def test_vector_view_reads_no_prefixes() -> None:
+    message = "ngram_view must have no prefixes for a vector view with rounds, which reads words"
+    encoder, vectors = EncoderConfig(seq_len=64), VectorViewConfig(rounds=(RoundConfig(),))
+    for view in (NgramViewConfig(prefixes=True), NgramViewConfig(tried=("prefixes",))):
+        with pytest.raises(ValueError, match=message):
+            ClassifierConfig(kind="words", encoder=encoder, ngram_view=view, vector_view=vectors)
+        assert ClassifierConfig(kind="words", ngram_view=view, vector_view=VectorViewConfig()).ngram_view == view
+
+
 def test_bytes_have_no_vector_view() -> None:
     with pytest.raises(ValueError, match="vector_view must be absent for kind 'bytes'"):
         ClassifierConfig(kind="bytes", encoder=EncoderConfig(seq_len=64), vector_view=VectorViewConfig())

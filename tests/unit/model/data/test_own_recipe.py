@@ -6,6 +6,7 @@ import pytest
 
 from model.config.recipes import find_recipe, load_recipe
 from model.config.run import RUNS, ClassificationRun
+from model.data import own_recipe
 from model.data.own import DataFiles
 from model.data.own_recipe import RecipeKeys, TextLayout, read_texts
 
@@ -151,3 +152,13 @@ def test_settings_make_the_recipe_of_each_task_valid(tmp_path: Path) -> None:
         config = load_recipe(find_recipe(RUNS[task].own_recipe), [], settings_for(task, data)).to_dict()
         assert config["task"] == task
         assert config["data"].get("text_column", odd) == odd
+
+
+def test_other_features_are_tried_with_labels_alone_and_up_to_a_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = with_unlabelled(tmp_path, 100, None)
+    assert configured(data).model.ngram_view.tried == ("sublinear", "prefixes")
+    assert not configured(with_unlabelled(tmp_path, 100, 900)).model.ngram_view.tried
+    monkeypatch.setattr(own_recipe, "TRIED_BYTES", 399)
+    assert not configured(data).model.ngram_view.tried

@@ -42,6 +42,14 @@ def test_export_has_a_card_and_the_command_writes_a_missing_one(
     assert (folder / CARD).read_text() == card
 
 
+def test_card_says_why_prefixes_are_read(manifest: ClassifierManifest) -> None:
+    assert "Chosen in training" not in card_of(manifest)
+    view = {"prefixes": True, "reason": "0.1 with prefixes, 0.2 without: prefixes are read"}
+    training = manifest.training.model_copy(update={"ngram_view": view})
+    card = card_of(manifest.model_copy(update={"training": training}))
+    assert "\n\nChosen in training: 0.1 with prefixes, 0.2 without: prefixes are read.\n\n" in card
+
+
 def test_names_of_the_data_are_escaped(manifest: ClassifierManifest) -> None:
     labels = ("a|b", "<script>", "[x](http://y)", "`*`")
     card = card_of(manifest.model_copy(update={"labels": labels}))

@@ -27,8 +27,9 @@ VECTOR_VIEW = VectorViewConfig(rounds=(RoundConfig(),))
 SMALL = ClassifierConfig(kind="words", encoder=ENCODER, ngram_view=CONFIG, vector_view=VECTOR_VIEW)
 ALONE = changed(SMALL, vector_view=None)
 SUBLINEAR = changed(ALONE, ngram_view=changed(CONFIG, sublinear=True))
+PREFIXED = changed(ALONE, ngram_view=changed(CONFIG, prefixes=True))
 CONFIGS = pytest.mark.parametrize(
-    "config", [SMALL, ALONE, SUBLINEAR], ids=["both views", "without vector view", "sublinear"]
+    "config", [SMALL, ALONE, SUBLINEAR, PREFIXED], ids=["both views", "without vector view", "sublinear", "prefixes"]
 )
 
 TEXTS = (
@@ -44,7 +45,8 @@ TEXTS = (
 def random_model(config: ClassifierConfig, *texts: bytes) -> tuple[WordClassifier, reference.State]:
     """Return a model with random weights in double precision that knows half of the n-grams."""
     model = WordClassifier(config, CLASSES)
-    ngrams = every_second_ngram(*texts, limit=config.ngram_view.num_ngrams)
+    view = config.ngram_view
+    ngrams = every_second_ngram(*texts, limit=view.num_ngrams, prefixes=view.prefixes)
     model.ngram_view.vocabulary.fill(np.array(ngrams, dtype=np.int64))
     state = randomise(model)
     return model.requires_grad_(False), state
@@ -57,7 +59,7 @@ def logits_of(model: WordClassifier, document: torch.Tensor, lengths: torch.Tens
 
 def expect_equal_to_reference(config: ClassifierConfig, *texts: bytes) -> None:
     model, state = random_model(config, *texts)
-    ngrams = every_second_ngram(*texts)
+    ngrams = every_second_ngram(*texts, prefixes=config.ngram_view.prefixes)
     for text, logits in zip(texts, logits_of(model, *padded(*texts)), strict=True):
         assert close(logits, reference.word_classifier(text, ngrams, state, config))
 
@@ -72,6 +74,7 @@ def test_classifier_equals_reference(config: ClassifierConfig) -> None:
 def test_classifier_of_any_bytes_equals_reference(texts: list[bytes]) -> None:
     expect_equal_to_reference(SMALL, *texts)
     expect_equal_to_reference(ALONE, *texts)
+    expect_equal_to_reference(PREFIXED, *texts)
 
 
 @pytest.mark.parametrize(("view", "other"), [(0, 1), (1, 0)])
@@ -196,7 +199,7 @@ def test_reloaded_model_is_identical(config: ClassifierConfig) -> None:
 def expect_contributions_equal_to_reference(config: ClassifierConfig, *texts: bytes) -> None:
     """Compare with stretches of 16 bytes, so that short documents have several."""
     model, state = random_model(config, *texts)
-    ngrams = every_second_ngram(*texts)
+    ngrams = every_second_ngram(*texts, prefixes=config.ngram_view.prefixes)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("model.nn.classifier.STRETCH_BYTES", 16)
         logits, contributions, _ = model(*padded(*texts))
@@ -275,7 +278,8 @@ def test_temperature_divides_base_and_contributions(config: ClassifierConfig) ->
 @CONFIGS
 def test_words_at_which_a_known_ngram_ends_are_counted(config: ClassifierConfig) -> None:
     model, _ = random_model(config, *TEXTS)
-    ngrams = set(every_second_ngram(*TEXTS, limit=CONFIG.num_ngrams))
+    view = config.ngram_view
+    ngrams = set(every_second_ngram(*TEXTS, limit=view.num_ngrams, prefixes=view.prefixes))
     known = model(*padded(*TEXTS))[2]
     assert known.dtype == torch.float32
     assert known.tolist() == [reference.known_words(text, ngrams, CONFIG.longest) for text in TEXTS]

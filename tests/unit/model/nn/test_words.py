@@ -11,21 +11,21 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.nn.words import MODULUS, WordHasher
+from model.nn.words import MODULUS, PREFIXES, WordHasher
 from tests.support import reference
 from tests.support.words import CHARACTERS, CONFIG, LENGTH, Text, Texts, padded
 
 
 @cache
-def hasher_of(longest: int = CONFIG.longest) -> WordHasher:
-    return WordHasher(longest, LENGTH)
+def hasher_of(longest: int = CONFIG.longest, *, prefixes: bool = False) -> WordHasher:
+    return WordHasher(longest, LENGTH, prefixes=prefixes)
 
 
 def ngrams_of(hasher: WordHasher, *texts: bytes, length: int = LENGTH) -> list[list[list[int]]]:
     """Return the n-grams of each document in the format of the reference."""
     hashes, doc_index, where = hasher(*padded(*texts, length=length))
     assert (hashes.dtype, doc_index.dtype) == (torch.int64, torch.int64)
-    assert hashes.shape == (hasher.longest, len(doc_index))
+    assert hashes.shape == (hasher.longest + len(PREFIXES) * hasher.prefixes, len(doc_index))
     assert (doc_index.diff() >= 0).all()
     for i, text in enumerate(texts):
         assert where[doc_index == i].tolist() == [end for _, end in reference.located_words(text)]
@@ -107,14 +107,16 @@ def test_place_of_a_word_is_that_of_its_last_character() -> None:
     assert where.tolist() == [len(text[:i].encode()) for i in (1, 3, 7, 9, 10)]
 
 
+@pytest.mark.parametrize("prefixes", [False, True])
 @settings(max_examples=200)
-@given(Texts)
-def test_places_without_a_word_have_no_ngrams(texts: list[bytes]) -> None:
+@given(texts=Texts)
+def test_places_without_a_word_have_no_ngrams(texts: list[bytes], prefixes: bool) -> None:
     """With fixed shapes, the hashes are those of the words, then -1; also after a last word of apostrophes."""
     for chosen in (texts, [b'5, "', b"' '", b"!!"]):
         document, lengths = padded(*chosen)
-        hashes, doc_index, where = hasher_of()(document, lengths)
-        fixed, fixed_index, fixed_where = hasher_of()(document, lengths, has_fixed_shapes=True)
+        hasher = hasher_of(prefixes=prefixes)
+        hashes, doc_index, where = hasher(document, lengths)
+        fixed, fixed_index, fixed_where = hasher(document, lengths, has_fixed_shapes=True)
         for i in range(len(chosen)):
             of_document, expected = fixed[:, fixed_index == i], hashes[:, doc_index == i]
             count = expected.shape[1]
@@ -128,6 +130,22 @@ def test_places_without_a_word_have_no_ngrams(texts: list[bytes]) -> None:
 def test_ngrams_equal_reference(texts: list[bytes]) -> None:
     expected = [reference.word_ngrams(text, CONFIG.longest) for text in texts]
     assert ngrams_of(hasher_of(), *texts) == expected
+
+
+@settings(max_examples=200)
+@given(Texts)
+def test_prefixes_follow_the_ngrams_and_equal_reference(texts: list[bytes]) -> None:
+    expected = [reference.word_ngrams(text, CONFIG.longest, prefixes=True) for text in texts]
+    assert ngrams_of(hasher_of(prefixes=True), *texts) == expected
+
+
+def test_words_with_different_endings_share_prefixes() -> None:
+    (found,) = ngrams_of(hasher_of(1, prefixes=True), "Столами столы СТО! 東x".encode(), length=LENGTH)
+    prefixes = [dict(zip(PREFIXES, row[1:], strict=True)) for row in found]
+    for begun, shared, size in zip(prefixes, (7, 4, 3, 0, 0, 0), (7, 5, 3, 1, 1, 1), strict=True):
+        for count, value in begun.items():
+            assert (value == prefixes[0][count]) == (count <= shared)
+            assert (value == -1) == (count > size)
 
 
 @settings(max_examples=50)
@@ -146,9 +164,10 @@ def test_ngrams_of_any_length_equal_reference_and_ignore_padding(
 @settings(max_examples=30)
 @given(Texts)
 def test_ngrams_do_not_depend_on_padding_or_the_rest_of_the_batch(texts: list[bytes]) -> None:
-    together = ngrams_of(hasher_of(), *texts)
+    hasher = hasher_of(prefixes=True)
+    together = ngrams_of(hasher, *texts)
     for text, found in zip(texts, together, strict=True):
-        assert ngrams_of(hasher_of(), text, length=len(text)) == [found]
+        assert ngrams_of(hasher, text, length=len(text)) == [found]
 
 
 def test_documents_without_words_have_no_ngrams() -> None:

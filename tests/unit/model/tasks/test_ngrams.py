@@ -24,6 +24,7 @@ from model.tasks.ngrams import (
     KEEP,
     MISSING,
     NUM_VECTOR_SETTINGS,
+    PREFIX,
     PRIOR,
     SCALES,
     STRENGTHS,
@@ -387,11 +388,13 @@ def test_single_class_is_always_the_answer() -> None:
 # The fitted classifier
 
 
-def model_logits(fitted: Fitted, classes: int, texts: Sequence[bytes], *, sublinear: bool = False) -> np.ndarray:
+def model_logits(
+    fitted: Fitted, classes: int, texts: Sequence[bytes], *, sublinear: bool = False, prefixes: bool = False
+) -> np.ndarray:
     """Return logits (texts, classes) of a filled classifier in double precision."""
     model = NgramClassifier(CONFIG.num_ngrams, classes, sublinear=sublinear).double()
     fitted.fill(model)
-    hashes, doc_index, _ = HASHER(*padded(*texts))
+    hashes, doc_index, _ = WordHasher(LONGEST, LENGTH, prefixes=prefixes)(*padded(*texts))
     rows = model.vocabulary(hashes.flatten()).reshape(hashes.shape)
     contributions = model(find_hits(rows, doc_index, torch.zeros_like(doc_index)), (len(texts), 1))
     logits: np.ndarray = (contributions.sum(dim=1) + model.bias).numpy()
@@ -546,6 +549,60 @@ def test_ngrams_of_the_own_group_are_discounted_if_new_groups_are_then_told_apar
 
     assert weight(known, "group3") > 0.5 * weight(known, "left")
     assert weight(discounted, "group3") < 1e-6 < weight(discounted, "left")
+
+
+def inflected(count: int) -> tuple[list[bytes], Labels]:
+    """Return documents of a word with a stem for each class, and with an ending that no other document has."""
+    labels = np.arange(count) % 2
+    return [f"film {('good', 'evil')[label]}{i}".encode() for i, label in enumerate(labels)], labels
+
+
+def test_prefixes_are_chosen_if_they_tell_classes_apart_better() -> None:
+    texts, labels = inflected(60)
+    config = changed(CONFIG, tried=("prefixes",))
+    counted = count(WordHasher(LONGEST, LENGTH, prefixes=True), texts, LENGTH, 0)
+    choice = choose(counted, labels, 2, config)
+    assert choice.prefixes
+    assert choice.of(config).prefixes
+    assert "of 60 documents: with prefixes of words 0." in choice.reason
+    assert choice.reason.endswith(": with prefixes of words")
+    fitted = fit(counted, labels, 2, config, choice)
+    assert accuracy(model_logits(fitted, 2, texts, prefixes=True), labels) == 1.0
+    prefix = reference.prefix_hash("good")
+    assert counted.lengths[counted.hashes == prefix] == [PREFIX]
+    assert prefix in fitted.hashes
+    assert prefix not in fit(counted, labels, 2, config, replace(choice, prefixes=None)).hashes
+    assert prefix in fit(counted, labels, 2, changed(CONFIG, prefixes=True), replace(choice, prefixes=None)).hashes
+
+
+def test_counts_are_chosen_if_they_tell_classes_apart_better() -> None:
+    """Both classes have the same words, one of them several times."""
+    labels = np.arange(60) % 2
+    texts = [b" ".join((b"one", b"two", (b"one", b"two")[label]) * 3) for label in labels]
+    for sublinear in (False, True):
+        config = changed(CONFIG, longest=1, sublinear=sublinear, tried=("sublinear",))
+        choice = choose(counted_of(texts), labels, 2, config)
+        assert choice.of(config).sublinear
+        assert choice.sublinear == (None if sublinear else True)
+        assert choice.reason.endswith(": k occurrences counted 1 + log k times")
+        fitted = fit(counted_of(texts), labels, 2, config, choice)
+        assert accuracy(model_logits(fitted, 2, texts, sublinear=True), labels) == 1.0
+
+
+def test_other_values_are_left_out_unless_they_are_better_by_more_than_a_standard_error() -> None:
+    texts, labels = corpus(60, 2)
+    counted = count(WordHasher(LONGEST, LENGTH, prefixes=True), texts, LENGTH, 0)
+    config, tried = changed(CONFIG, tried=("sublinear", "prefixes")), 0
+    tried = NUM_CANDIDATES + sum(strength <= CONFIG.max_strength for strength in STRENGTHS)
+    losses = Recorder(0, NUM_CANDIDATES + 2)
+    choice = choose(counted, labels, 2, config, losses)
+    assert choice == Choice(1, "idf", 30.0)
+    assert choice.reason.count("difference") == 2
+    assert choice.reason.endswith(": with whole words only")
+    assert len(losses.calls) == 3 * tried
+    first = Choice(1, "idf", FIRST_STRENGTH)
+    for number, expected in enumerate((first, replace(first, sublinear=True), replace(first, prefixes=True))):
+        assert choose(counted, labels, 2, config, Recorder(number * tried)) == expected
 
 
 @pytest.mark.parametrize("discount", [False, True])
