@@ -73,6 +73,7 @@ max_length = 512
 dim = 16
 epochs = 2
 """
+PREFIXES = NGRAM_VIEW.replace("longest", "sublinear = true\nprefixes = true\nlongest")
 VECTOR_VIEW = """
 [model.vector_view]
 rounds = [{}]
@@ -95,11 +96,14 @@ def ngram_run(factory: pytest.TempPathFactory) -> Path:
     return folder / "tiny-seed0"
 
 
-@pytest.fixture(scope="module", params=["n-gram view", "both views"])
+@pytest.fixture(scope="module", params=["n-gram view", "prefixes", "both views"])
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run whose model has one view or two; in training, the second would not always stay."""
     if request.param == "n-gram view":
         return ngram_run(tmp_path_factory)
+    if request.param == "prefixes":
+        folder = made_once(tmp_path_factory, "prefixes", lambda folder: trained(folder, "words", 64, PREFIXES))
+        return folder / "tiny-seed0"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(words, "is_better", lambda *_: True)
         patch.setattr(words, "fit_weights", lambda _, second, __: (1.0, 0.0 if second is None else 2.0))
