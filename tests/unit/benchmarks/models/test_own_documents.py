@@ -46,7 +46,7 @@ def test_draws_are_learned_and_classified_by_both_models(tmp_path: Path, monkeyp
 def test_documents_of_exactly_one_label_that_is_not_rare_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    labels = (["a"], ["a", "b"], [], ["b"], ["a"], ["c"])
+    labels: Sequence[Sequence[str]] = (["a"], ["a", "b"], [], ["b"], ["a"], ["c"])
     rows = [
         {"split": split, "labels": found, "text": f"{split} {i}"}
         for split in ("train", "test")
