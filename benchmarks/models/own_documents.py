@@ -222,8 +222,12 @@ def draw(record: Record, path: Path) -> None:
     """Chart with one panel per data set: accuracy against the number of documents."""
     found = list(summaries(record))
     names = [name for name in SETS if any(one.documents == name for one in found)]
-    figure, panels = chart.figure((2.6 * len(names), 3.5), len(names))
-    for axes, name in zip(panels, names, strict=True):
+    columns = min(3, len(names))
+    rows = -(-len(names) // columns)
+    figure, panels = chart.figure((4 * columns, 3 * rows), columns, rows=rows)
+    for axes in panels[len(names) :]:
+        axes.axis("off")
+    for axes, name in zip(panels, names, strict=False):
         of_set = [one for one in found if one.documents == name]
         sizes = [one.size for one in of_set]
         axes.plot(sizes, [one.ours for one in of_set], "o-", label="ours")
