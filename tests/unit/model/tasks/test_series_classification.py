@@ -1,6 +1,7 @@
 """A small model of recordings: trained, resumed, evaluated, exported, loaded."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,13 @@ def test_the_report_explains_recordings_as_the_service_does(folder: Path) -> Non
         for found, part in zip(stretches, expected, strict=True):
             by_label = dict(zip(trained.task.facts["labels"], found.contributions, strict=True))
             assert by_label == pytest.approx(part["contributions"], abs=1e-4)
+
+
+def test_the_manifest_names_the_columns_of_training(folder: Path) -> None:
+    task: Any = load_trained(folder / "runs" / RUN, DataFiles(folder)).task
+    data = task.config.data.model_copy(update={"id_column": "trial", "time_column": "when", "day_first": True})
+    found = replace(task, config=task.config.model_copy(update={"data": data})).manifest({})
+    assert (found["id_column"], found["time_column"], found["day_first"]) == ("trial", "when", True)
 
 
 def test_a_resumed_run_is_the_same(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
