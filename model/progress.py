@@ -8,17 +8,17 @@ from typing import Any
 from tqdm import tqdm
 
 INTERVAL_S = 30.0
-"""Time before the first line, and between two lines."""
+"""Minimum time before the first line, and between two lines."""
 LINE = "{desc}: {percentage:.0f}% after {elapsed}, about {remaining} left"
 
 
 def progress(iterable: Iterable[Any] | None = None, **options: Any) -> "tqdm[Any]":
-    """A progress bar of tqdm with its options; if standard error is no terminal, `LINE` on standard output."""
+    """A progress bar of tqdm with its options; if standard error is no terminal, lines on standard output."""
     return tqdm(iterable, **options) if sys.stderr.isatty() else _Lines(iterable, **options)
 
 
 class _Lines(tqdm):  # type: ignore[misc]  # tqdm has no types
-    """Prints lines in the place of a bar."""
+    """Prints `LINE` in the place of a bar."""
 
     monitor_interval = 0  # no thread
 

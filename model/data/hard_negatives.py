@@ -1,4 +1,4 @@
-"""Hard negatives: texts that are like a text but do not belong to it. Used by `model.data.pairs`."""
+"""Hard negatives: texts that are similar to a text but do not match it. Used by `model.data.pairs`."""
 
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 CHUNK = 512
-"""Number of texts whose similarities to all others are computed at once."""
+"""Number of first texts whose similarities to all candidates are computed at once."""
 
 
 def nearest(

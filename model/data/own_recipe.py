@@ -130,7 +130,7 @@ def _pairs_keys(texts: OwnTexts) -> RecipeKeys:
     batch, epochs = _batch_and_epochs(_training_rows(rows, texts), PAIRS_BATCH, FEWEST_STEPS, fewest=2)
     files = [file for file in (texts.data, texts.validation, texts.test) if file is not None]
     degrees = {pairs.degree_of(row.label) for file in files for row in file.rows if row.label}
-    keys: RecipeKeys = {
+    return {
         "data.max_bytes": min(LENGTHS[-1], max(len(text) for row in rows for text in row.texts)),
         "data.graded": not degrees <= {None, *pairs.BINARY},
         "model.lexical_view.max_length": length,
@@ -138,7 +138,6 @@ def _pairs_keys(texts: OwnTexts) -> RecipeKeys:
         "training.batch_size": batch,
         "training.epochs": epochs,
     }
-    return keys
 
 
 def _documents_keys(texts: OwnTexts, layout: TextLayout) -> RecipeKeys:

@@ -95,7 +95,10 @@ def load_pairs(config: PairsConfig, source: OwnTexts | Path) -> Pairs:
 def load_test_pairs(config: PairsConfig, file: ReadFile) -> Pairs:
     """A file of user data whose pairs are all test pairs. Raises: UserError naming file and line."""
     rows = [row for row in labelled_pairs(config, file.rows) if row.label]
-    return _checked(_table(config, {"train": [], "val": [], "test": rows}), file.path, ("test",))
+    pairs = _table(config, {"train": [], "val": [], "test": rows})
+    if config.hard_negatives:
+        pairs, _ = with_hard_negatives(pairs, config.hard_negatives)
+    return _checked(pairs, file.path, ("test",))
 
 
 def data_terms(name: str) -> tuple[str, bool]:
@@ -165,7 +168,7 @@ def _own(config: PairsConfig, source: OwnTexts) -> Pairs:
 
 
 def _table(config: PairsConfig, parts: dict[str, list[Example]]) -> Pairs:
-    """Number the texts of pairs; of equal pairs with equal labels, one is kept. Raises: UserError for another label."""
+    """Number the texts of pairs; of equal pairs with equal labels, one is kept. Raises: UserError for a bad label."""
     texts, index = list[bytes](), dict[bytes, int]()
     found = dict[str, dict[tuple[int, int, float], str]]()
     for split, rows in parts.items():
@@ -177,10 +180,8 @@ def _table(config: PairsConfig, parts: dict[str, list[Example]]) -> Pairs:
                     texts.append(text)
             degree = degree_of(row.label)
             if degree is None or not (config.graded or degree in BINARY):
-                raise UserError(
-                    f"{row.place}: {config.label_column} must be 0 or 1, no or yes, or a degree from 0 to 1, not "
-                    f"{row.label!r}"
-                )
+                allowed = "0 or 1, no or yes, or a degree from 0 to 1" if degree is None else "0 or 1, or no or yes"
+                raise UserError(f"{row.place}: {config.label_column} must be {allowed}, not {row.label!r}")
             found[split].setdefault((index[row.texts[0]], index[row.texts[1]], degree), row.place)
     grades = tuple(sorted({*BINARY, *(degree for pairs in found.values() for *_, degree in pairs)}))
     number = {degree: place for place, degree in enumerate(grades)}
@@ -195,12 +196,14 @@ def with_hard_negatives(pairs: Pairs, count: int) -> tuple[Pairs, dict[str, int]
     """Add `count` negatives for each match: the second texts that are most like its first text.
 
     Training pairs get them, and a split that has no negatives. The second texts are those of the training matches; of
-    another split, those of all matches, so that its negatives are as hard. No text that matches is added.
+    another split, those of all matches, so that its negatives are as hard. Texts that are paired with the first text,
+    in either order, are not added.
 
     Returns: the pairs, and the number of added pairs of each split.
     """
     matches = {split: table[pairs.targets(table) >= MATCH][:, :2] for split, table in pairs.table.items()}
-    known = {tuple(row) for table in pairs.table.values() for row in table[:, :2].tolist()}
+    rows = [(a, b) for table in pairs.table.values() for a, b, _ in table.tolist()]
+    known = {pair for a, b in rows for pair in ((a, b), (b, a))}
     table, added = dict(pairs.table), dict[str, int]()
     everything = np.concatenate(list(matches.values()))
     for split, found in matches.items():
@@ -219,10 +222,12 @@ def _checked(pairs: Pairs, path: Path, needed: tuple[str, ...]) -> Pairs:
         is_match = pairs.targets(pairs.table[split]) >= MATCH
         counts = (int(is_match.sum()), int((~is_match).sum()))
         if not all(counts):
-            how = "" if len(needed) == 1 else " (by the first text of each pair)"
+            how, hint = " (by the first text of each pair)", "; --hard-negatives adds pairs that do not match"
+            if len(needed) == 1:  # a file to evaluate
+                how = hint = ""
             raise UserError(
                 f"{path}: the {split} split{how} has {counts[0]} pairs of {names[0]}, {counts[1]} of {names[1]}; "
-                f"both are needed{'; --hard-negatives adds pairs that do not match' if counts[0] else ''}"
+                f"both are needed{hint if counts[0] else ''}"
             )
     return pairs
 

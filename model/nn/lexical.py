@@ -14,8 +14,8 @@ from model.nn.vocabulary import Vocabulary
 from model.nn.words import WordHasher
 
 SMALLEST = 1e-12
-"""Squares of vectors count as at least this much, so that a zero vector stays zero. As a bound: the exporter takes an
-addition of so small a number for one of zero."""
+"""Lower bound of squared lengths, so that a zero vector stays zero. A bound, because the exporter drops the addition of
+so small a number."""
 
 
 class LexicalView(nn.Module):
@@ -24,8 +24,8 @@ class LexicalView(nn.Module):
     u = sum over the n-grams h of (1 + log k_h) s_h V_h;  out = sqrt(dim) u / |u|
 
     k_h is the number of occurrences of n-gram h in the document, s_h its scale and V_h its row of the right singular
-    vectors of the training documents (model.tasks.lexical). Row h of the table holds s_h V_h. A document without a
-    known n-gram is the zero vector.
+    vectors of the training documents (model.tasks.lexical). Row h of the table holds s_h V_h. The vector of a document
+    without a known n-gram is zero.
 
     Shape:      document (B, N) uint8, zero-padded, N at most max_length; lengths (B,) int32; returns (B, dim).
     Reference:  Deerwester et al. 1990, "Indexing by latent semantic analysis", JASIS 41(6). Not in the S3Attention

@@ -1,4 +1,7 @@
-"""Linear classifier over the word n-grams of a document, one of the two views of `model.nn.classifier`."""
+"""Linear classifier over the word n-grams of a document, one of the two views of `model.nn.classifier`.
+
+Its counts of n-grams are also used by `model.nn.lexical`.
+"""
 
 from typing import NamedTuple
 
@@ -30,22 +33,22 @@ class Hits(NamedTuple):
 def find_hits(ids: Tensor, doc_index: Tensor, stretch: Tensor, *, has_fixed_shapes: bool = False) -> Hits:
     """Find the known n-grams among those that end at M words.
 
-    With fixed shapes, K = longest M.
+    With fixed shapes, K = rows * M.
 
     Args:
-        ids: ids of the n-grams that end at each word, 0 for unknown ones, which are the most, (longest, M).
+        ids: ids of the n-grams and prefixes of each word, as in `WordHasher`, mostly 0 for unknown ones, (rows, M).
         doc_index: index of the document of each word, (M,).
         stretch: stretch of its document in which each word ends, (M,).
         has_fixed_shapes: whether unknown n-grams remain.
 
     """
-    longest, flat = ids.shape[0], ids.T.flatten()
+    num_rows, flat = ids.shape[0], ids.T.flatten()
     if has_fixed_shapes:
-        return Hits(flat, *(x.unsqueeze(1).expand(-1, longest).flatten() for x in (doc_index, stretch)))
+        return Hits(flat, *(x.unsqueeze(1).expand(-1, num_rows).flatten() for x in (doc_index, stretch)))
     is_known = flat.nonzero().squeeze(1)
     if torch.compiler.is_exporting():  # without a bound, the exporter derives one that exceeds an int64
         torch._check(is_known.shape[0] <= MAX_NGRAMS)
-    word = divide(is_known, longest)
+    word = divide(is_known, num_rows)
     return Hits(lookup(flat, is_known), lookup(doc_index, word), lookup(stretch, word))
 
 

@@ -1,4 +1,4 @@
-"""Words and word n-grams in raw bytes, as hashes. Used by `model.nn.classifier`."""
+"""Words and word n-grams in raw bytes, as hashes. Used by `model.nn.classifier` and `model.nn.lexical`."""
 
 from typing import NamedTuple
 
@@ -14,9 +14,9 @@ BASE = 1_000_003
 JOIN = 69_621
 """Base of the polynomial hash of a word n-gram."""
 PREFIXES = (3, 4, 5)
-"""Lengths in characters of the first parts of a word that count as n-grams."""
+"""Lengths in characters of the prefixes of a word that count as n-grams."""
 BEGINS = 48_271
-"""Base of the hash of such a part, which differs from that of a word of the same characters."""
+"""Base of the hash of a prefix, which differs from the hash of a word of the same characters."""
 AHEAD = 8
 """Number of bytes after a letter in which a word must go on; a power of two. A letter and three accents have seven more
 bytes at most, which are skipped."""
@@ -36,15 +36,15 @@ class Places(NamedTuple):
 
 
 class WordHasher(nn.Module):
-    """Finds the words of documents and hashes the n-grams that end at each word, if wanted also prefixes of the word.
+    """Finds the words of documents and hashes the n-grams that end at each word, and optionally prefixes of the word.
 
     A word is a sequence of letters and digits, or a single mark: punctuation, a symbol, a character of four bytes, or
     a letter of a script without spaces. Letters count in lower case and without accents, typographic marks as those of
     ASCII. Apostrophes are dropped. Accents, invisible characters and stray continuation bytes are skipped
     (`model.nn.characters`).
 
-    The prefixes of a word are its first PREFIXES characters, as far as it has so many: words with different endings
-    share them. Marks have none.
+    A word has a prefix of each length in PREFIXES that it reaches. Words with different endings share prefixes. Marks
+    have none.
 
     Shape:      document (B, N) uint8, zero-padded, N at most max_length; lengths (B,) int32; returns hashes
                 (rows, M) int64, below 2^31, -1 if the n-gram would start before the document or the word is shorter

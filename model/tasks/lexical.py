@@ -20,13 +20,13 @@ from model.tasks.ngrams import Counted, count
 from model.tasks.regression import without_warnings
 
 MIN_DOCUMENTS = 2
-"""Number of documents with an n-gram from which it counts."""
+"""An n-gram counts if at least so many documents contain it."""
 EXPONENTS = (1.0, 2.0)
 """Exponents of the inverse document frequency that are compared."""
 STRENGTHS = (0.0, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1)
-"""Inverse regularisation C of what the weights of products and differences have beyond the cosine; 0 for the cosine."""
+"""Inverse regularisation C of the weights of products and differences besides the cosine; 0 for the cosine alone."""
 COSINE = 30.0
-"""Factor of the cosine, in its standard deviations: its weight is nearly free."""
+"""Standard deviation of the cosine as a feature; that of the others is 1. Its weight is hardly regularised."""
 MAX_ITERATIONS = 300
 SMALLEST = 1e-12
 
@@ -102,28 +102,36 @@ def choose(texts: Sequence[bytes], pairs: LabelledPairs, config: LexicalViewConf
     """The hyperparameters with the lowest cross-entropy of held-out pairs.
 
     Exponents are compared with single words, then longer n-grams with the best exponent. Folds are by the first
-    document of the pairs. The projections are fitted on all training documents, without labels.
+    document of the pairs; a fold without which all targets are 0 or all are 1 is left out. If none is left, the choice
+    is the cosine of single words. The projections are fitted on all training documents, without labels.
 
     Raises: ValueError if no n-gram is in several documents.
     """
-    parts, found = folds((pairs.targets >= 0.5).astype(np.int64), pairs.index[:, 0]), dict[Choice, float]()
-    tried = np.concatenate(parts)
+    every = np.arange(len(pairs.targets))
+    parts, rests = list[NDArray[np.int64]](), list[NDArray[np.int64]]()
+    for held_out in folds((pairs.targets >= 0.5).astype(np.int64), pairs.index[:, 0]):
+        rest = np.setdiff1d(every, held_out)
+        if (pairs.targets[rest] > 0).any() and (pairs.targets[rest] < 1).any():
+            parts.append(held_out)
+            rests.append(rest)
+    counted = _counted(texts, 1, config)
+    if not parts:
+        return Choice(1, EXPONENTS[0], STRENGTHS[0])
+    judged, found = np.concatenate(parts), dict[Choice, float]()
 
     def compare(counted: Counted, longest: int, exponent: float) -> None:
         vectors = project(counted, exponent, config.dim, seed).vectors
         a, b = (vectors[column] for column in pairs.index.T)
         logits = np.zeros((len(STRENGTHS), len(pairs.targets)))
-        for held_out in parts:
-            rest = np.setdiff1d(np.arange(len(pairs.targets)), held_out)
+        for held_out, rest in zip(parts, rests, strict=True):
             fitted = fit_weights(a[rest], b[rest], pairs.targets[rest], STRENGTHS)
             logits[:, held_out] = [weights.logits(a[held_out], b[held_out]) for weights in fitted]
-        for strength, one in zip(STRENGTHS, logits[:, tried], strict=True):
-            found[Choice(longest, exponent, strength)] = _cross_entropy(one, pairs.targets[tried])
+        for strength, one in zip(STRENGTHS, logits[:, judged], strict=True):
+            found[Choice(longest, exponent, strength)] = _cross_entropy(one, pairs.targets[judged])
         bar.update()
 
     total = len(EXPONENTS) + config.longest - 1
     with progress(total=total, desc="lexical view", unit="setting", leave=False) as bar:
-        counted = _counted(texts, 1, config)
         for exponent in EXPONENTS:
             compare(counted, 1, exponent)
         best = min(found, key=found.__getitem__)
@@ -158,7 +166,8 @@ def _counted(texts: Sequence[bytes], longest: int, config: LexicalViewConfig) ->
 def project(counted: Counted, exponent: float, dim: int, seed: int) -> Projection:
     """Singular vectors of the documents' n-grams, scaled by their inverse document frequency to a power.
 
-    The document's vector is computed as in `LexicalView`: of each window, then their mean, of length 1.
+    A document's vector is computed as by the served model: one of each window as in `LexicalView`, then their mean. It
+    is scaled to length 1.
 
     Reference:  Halko, Martinsson and Tropp 2011, arXiv:0909.4061 (randomised decomposition).
     """
@@ -181,8 +190,10 @@ def project(counted: Counted, exponent: float, dim: int, seed: int) -> Projectio
 def fit_weights(a: Doubles, b: Doubles, targets: Doubles, strengths: Sequence[float]) -> list[Weights]:
     """Weights of products and differences for each inverse regularisation C, from vectors a and b (M, dim).
 
-    A logistic regression. What is regularised is the deviation from a scaled cosine. A target between 0 and 1 counts as
-    a share of a match.
+    A logistic regression, whose regularisation pulls the weights towards a scaled cosine. A target t between 0 and 1
+    counts as a match of weight t and no match of weight 1 - t.
+
+    Raises: ValueError if all targets are 0 or all are 1.
     """
     from sklearn.linear_model import LogisticRegression
 
@@ -204,15 +215,15 @@ def fit_weights(a: Doubles, b: Doubles, targets: Doubles, strengths: Sequence[fl
     weights = np.concatenate((np.where(is_shared, targets, 1.0), 1 - targets[is_shared]))
     dim, found = a.shape[1], list[Weights]()
     for strength in strengths:
-        count = 1 + 2 * dim if strength else 1
+        num_features = 1 + 2 * dim if strength else 1
         regression = LogisticRegression(C=strength or 1.0, max_iter=MAX_ITERATIONS)
         with without_warnings():
-            regression.fit(features[rows, :count], labels, weights)
+            regression.fit(features[rows, :num_features], labels, weights)
         w = np.zeros(1 + 2 * dim)
-        w[:count] = regression.coef_[0]
-        shared, own, other = w[0] * scales[0], w[1 : 1 + dim] * scales[1], w[1 + dim :] * scales[2]
-        bias = regression.intercept_ - shared * cosine.mean() - other @ centre
-        found.append(Weights(own + shared, other, bias))
+        w[:num_features] = regression.coef_[0]
+        of_cosine, of_products, of_differences = w[0] * scales[0], w[1 : 1 + dim] * scales[1], w[1 + dim :] * scales[2]
+        bias = regression.intercept_ - of_cosine * cosine.mean() - of_differences @ centre
+        found.append(Weights(of_products + of_cosine, of_differences, bias))
     return found
 
 

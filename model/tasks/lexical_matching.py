@@ -117,14 +117,14 @@ class LexicalMatchingTask(PairTask):
 
 @dataclass(frozen=True)
 class View:
-    """What a view says of the validation pairs."""
+    """Output of a view for the M validation pairs."""
 
     logits: Outputs
-    """Logits of the view for the validation pairs, (M, 1)."""
+    """(M, 1)."""
     targets: Doubles
     """(M, 1)."""
     seconds: float
-    """What the stage has taken."""
+    """Duration of the stage."""
     examples: int
     """Number of training pairs."""
 
@@ -159,7 +159,7 @@ def described(choice: Choice) -> str:
 
 def labelled(task: PairTask, data: Pairs, pairs: NDArray[np.int64]) -> tuple[list[bytes], LabelledPairs]:
     """The distinct documents of pairs, cut to `data.max_bytes`, and the pairs; a sample of them if there are many."""
-    used, _ = np.unique(pairs[:, :2], return_inverse=True)
+    used = np.unique(pairs[:, :2])
     kept = sample([min(len(data.texts[i]), task.config.data.max_bytes) for i in used], MAX_DOCUMENTS, MAX_BYTES)
     if len(kept) < len(used):
         print(f"lexical view: fitted on a random {len(kept):,} of {len(used):,} documents, and the pairs of these")
@@ -170,7 +170,7 @@ def labelled(task: PairTask, data: Pairs, pairs: NDArray[np.int64]) -> tuple[lis
 
 
 def fit_lexical(task: LexicalMatchingTask, data: Pairs, folder: RunFolder) -> LexicalStage:
-    """Choose the hyperparameters of the lexical view and fit it; kept in lexical-view.npz. Raises: UserError."""
+    """Choose the hyperparameters of the lexical view and fit it, or read both from VIEW_FILE. Raises: UserError."""
     folder.begin()
     path = folder.path / VIEW_FILE
     if not path.is_file():
@@ -186,7 +186,7 @@ def fit_lexical(task: LexicalMatchingTask, data: Pairs, folder: RunFolder) -> Le
 
 
 def _fitted_lexical(task: LexicalMatchingTask, data: Pairs) -> dict[str, Any]:
-    """Choose the hyperparameters of the lexical view and fit it; returns both, and what the fit took."""
+    """Arrays of VIEW_FILE: hyperparameters and parameters of the lexical view, and the duration in seconds."""
     started, config = time.perf_counter(), task.config.model.lexical_view
     assert config is not None
     texts, pairs = labelled(task, data, task.pairs(data, "train"))
@@ -216,7 +216,7 @@ def fit_encoder(task: LexicalMatchingTask, data: Pairs, folder: RunFolder) -> En
 
 
 def _view(stage: str, task: PairTask, model: nn.Module, data: Pairs, folder: RunFolder, seconds: float) -> View:
-    """What a model of one view says of the validation pairs; printed."""
+    """Output of a model of one view for the validation pairs. Prints their metric."""
     pairs = task.pairs(data, "val")
     functions = module_functions(task.graphs(model), folder.device)
     logits, targets = task.logits(functions, data, pairs)

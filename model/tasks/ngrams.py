@@ -1,6 +1,6 @@
 """Fit of the n-gram view of a classifier: counting, selection and scales of n-grams, logistic regression.
 
-Used by `model.tasks.words`.
+Used by `model.tasks.words`; its counts also by `model.tasks.lexical`.
 """
 
 import math
@@ -60,12 +60,12 @@ PRIOR, SHORT = 0.1, 0.01
 priors, scores of parts of 2 to 64 words of held-out IMDb reviews fit no better, and classifiers of 20 classes and 100
 to 300 documents are up to a point less accurate: documents share few n-grams with so few others."""
 PREFIX = 15
-"""In the place of the length in words: a prefix of a word. N-grams have at most 8 words."""
+"""Stands for the length in words of a prefix of a word. N-grams have at most 8 words."""
 KINDS = {
     "sublinear": {True: "k occurrences counted 1 + log k times", False: "counted once"},
     "prefixes": {True: "with prefixes of words", False: "with whole words only"},
 }
-"""What the values of the keys that may be tried mean."""
+"""Words for the values of the keys in `NgramViewConfig.tried`."""
 MISSING = -10.0
 """Bias of a class without training documents."""
 
@@ -96,7 +96,7 @@ class Choice:
     prefixes: bool | None = None
     """Whether prefixes of words count as n-grams; None: as the recipe says."""
     reason: str = field(default="", compare=False)
-    """Why these two were chosen, with the figures; empty if nothing else was tried."""
+    """Why `sublinear` and `prefixes` were chosen, with the figures; empty if nothing else was tried."""
 
     def of(self, config: NgramViewConfig) -> NgramViewConfig:
         """The view with what was chosen."""
@@ -470,7 +470,7 @@ class _Comparison:
 
 
 def _best_without_vectors(compared: _Comparison, strengths: Sequence[float]) -> Choice:
-    """The best length, scales and strength; with groups, also whether to discount."""
+    """The best length, scales, strength and values of the keys in `tried`; with groups, also whether to discount."""
     longest = compared.config.longest
     choices = [Choice(n, scaling, FIRST_STRENGTH) for n in range(1, longest + 1) for scaling in SCALES]
     if compared.counted.has_groups:
@@ -483,8 +483,8 @@ def _best_without_vectors(compared: _Comparison, strengths: Sequence[float]) -> 
         others = [replace(one, sublinear=sublinear, prefixes=prefixes) for one in choices]
         other = _with_best_strength(compared, others, strengths)
         is_kept = is_better(compared.found[other], compared.found[best])
-        reasons.append(compared.described(other, best, *(KINDS[key][one] for one in (value, not value))))
-        reasons[-1] += f": {KINDS[key][value == is_kept]}"
+        figures = compared.described(other, best, KINDS[key][value], KINDS[key][not value])
+        reasons.append(f"{figures}: {KINDS[key][value if is_kept else not value]}")
         best = other if is_kept else best
     return replace(best, reason="; ".join(reasons))
 

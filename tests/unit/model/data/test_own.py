@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow
 import pytest
 import torch
@@ -987,7 +988,7 @@ def test_labels_of_pairs_may_be_degrees(write: Write) -> None:
     joined = pairs.with_test(other)
     assert joined.targets(joined.table["train"]).tolist() == pairs.targets(pairs.table["train"]).tolist()
     assert sorted(joined.targets(joined.table["test"])) == sorted(found.values())
-    with pytest.raises(UserError, match=rf"label {DEGREES}'0\.\d+'"):
+    with pytest.raises(UserError, match=r"label must be 0 or 1, or no or yes, not '0\.\d+'"):
         load_pairs(PAIRS, path)
     rows[3]["label"] = 4.5
     with pytest.raises(UserError, match=rf"a.jsonl:4: label {DEGREES}'4.5'"):
@@ -1021,6 +1022,24 @@ def test_hard_negatives_make_pairs_of_matches_alone_a_data_set(write: Write) -> 
         assert len(negatives) == 2 * int(pairs.targets(table).sum()) > 0, split
         assert not known & {(pairs.texts[a].decode(), pairs.texts[b].decode()) for a, b, _ in negatives.tolist()}
     assert re.search(r"hard negatives: \d+ train, \d+ val, \d+ test pairs are added", " ".join(pairs.notes))
+
+
+def test_hard_negatives_are_added_to_a_held_out_file_of_matches_alone(write: Write) -> None:
+    rows: list[dict[str, object]] = [{"a": f"red tea {i}", "b": f"red tea pot {i}", "label": 1} for i in range(20)]
+    file = read_own(DataFiles(data=write("a.jsonl", json_lines(rows))), pairs_module.columns_of(PAIRS)).data
+    with pytest.raises(UserError, match=r"has 20 pairs of label 1, 0 of label 0; both are needed$"):
+        load_test_pairs(PAIRS, file)
+    pairs = load_test_pairs(PAIRS.model_copy(update={"hard_negatives": 2}), file)
+    assert sorted(pairs.targets(pairs.table["test"]).tolist()) == [0.0] * 40 + [1.0] * 20
+
+
+def test_hard_negatives_match_in_no_order() -> None:
+    texts = [f"red tea {name}".encode() for name in ("pot", "cup", "mug", "can")]
+    table = {"train": np.array([[0, 1, 1], [2, 0, 1], [3, 2, 1]]), "val": np.zeros((0, 3), np.int64)}
+    table["test"] = table["val"]
+    pairs, _ = pairs_module.with_hard_negatives(Pairs(texts, table, np.zeros(4, np.int64)), 3)
+    negatives = [(a, b) for a, b, grade in pairs.table["train"].tolist() if not grade]
+    assert sorted(negatives) == [(2, 1), (3, 0), (3, 1)]  # 0 and 2 match, as 2 and 0
 
 
 def test_pairs_may_have_files_or_a_column_of_splits(write: Write) -> None:

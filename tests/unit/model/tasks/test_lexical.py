@@ -8,7 +8,7 @@ from artifact.documents import pad_rows
 from model.config.models import LexicalViewConfig
 from model.nn.lexical import LexicalHead, LexicalView
 from model.nn.words import WordHasher
-from model.tasks.lexical import EXPONENTS, STRENGTHS, LabelledPairs, choose, fit, fit_weights, project
+from model.tasks.lexical import EXPONENTS, STRENGTHS, Choice, LabelledPairs, choose, fit, fit_weights, project
 from model.tasks.link import area_under_roc
 from model.tasks.ngrams import count
 
@@ -92,6 +92,16 @@ def test_choice_and_fit_find_topics() -> None:
         vectors = view(torch.from_numpy(document), torch.from_numpy(lengths))
         logits = head(*(vectors[column] for column in torch.from_numpy(pairs.index.T)))[:, 0].numpy()
     assert area_under_roc(logits, pairs.targets) > 0.97
+
+
+@pytest.mark.parametrize("first", [[0, 1], [0, 0, 0, 0]], ids=["two pairs", "one first text"])
+def test_without_folds_of_both_labels_the_choice_is_the_cosine_of_words(first: list[int]) -> None:
+    texts, _ = topics(8)
+    number = len(first)
+    pairs = LabelledPairs(np.array([first, np.arange(2, 2 + number)]).T, np.arange(number) % 2 * 1.0)
+    choice = choose(texts, pairs, CONFIG, 0)
+    assert choice == Choice(longest=1, exponent=1.0, strength=0.0)
+    fit(texts, pairs, CONFIG, choice, 0)
 
 
 def test_texts_without_a_common_word_are_an_error() -> None:
