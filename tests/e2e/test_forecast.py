@@ -280,7 +280,7 @@ def test_bad_channel_names_are_rejected_without_repeating_them(
         ({"start": "2016-07-01", "frequency": "1M"}, "frequency", "expects one value every 15min"),
         ({"start": "9999-12-31T23:00:00", "frequency": "15min"}, "start", "9999"),
         ({"start": 5, "frequency": "15min"}, "start", "string"),
-        ({"colour": SECRET}, "colour", "Extra"),
+        ({"colour": SECRET}, "colour", "no such field"),
         ({"model": "aan"}, "model", "another task"),
     ],
 )

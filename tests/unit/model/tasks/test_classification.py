@@ -1,6 +1,6 @@
 import random
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from model.errors import UserError
 from model.tasks import matching
 from model.tasks.classification import RIVALS, ByteLearner, ClassificationTask
 from model.tasks.graphs import module_functions
+from model.tasks.ngrams import Choice
 from model.tasks.words import HAS_VECTOR_VIEW, NGRAMS, WordTask
 from model.training.learner import TrainingBatch
 from tests.unit.model.nn.test_classifier_words import SMALL as WORDS
@@ -128,7 +129,11 @@ def test_batches_are_padded_to_the_bucket_of_their_longest_document() -> None:
 
 @pytest.mark.parametrize(
     ("facts", "longest", "has_vector_view"),
-    [({}, 3, True), ({NGRAMS: {"longest": 1}, HAS_VECTOR_VIEW: False}, 1, False), ({HAS_VECTOR_VIEW: True}, 3, True)],
+    [
+        ({}, 3, True),
+        ({NGRAMS: asdict(Choice(1, "idf", 1.0)), HAS_VECTOR_VIEW: False}, 1, False),
+        ({HAS_VECTOR_VIEW: True}, 3, True),
+    ],
 )
 def test_model_of_words_has_the_parts_that_training_chose(
     forty: LabelledDocuments, facts: dict[str, Any], longest: int, has_vector_view: bool

@@ -98,7 +98,7 @@ def test_choice_and_fit_find_topics() -> None:
 def test_without_folds_of_both_labels_the_choice_is_the_cosine_of_words(first: list[int]) -> None:
     texts, _ = topics(8)
     number = len(first)
-    pairs = LabelledPairs(np.array([first, np.arange(2, 2 + number)]).T, np.arange(number) % 2 * 1.0)
+    pairs = LabelledPairs(np.array([first, np.arange(2, 2 + number)]).T, (np.arange(number) % 2).astype(np.float64))
     choice = choose(texts, pairs, CONFIG, 0)
     assert choice == Choice(longest=1, exponent=1.0, strength=0.0)
     fit(texts, pairs, CONFIG, choice, 0)
