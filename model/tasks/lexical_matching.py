@@ -42,8 +42,9 @@ HAS_ENCODER = "has_encoder"
 """Key of a fact: whether training kept the encoder."""
 LEXICAL_STAGE, ENCODER_STAGE = "lexical view", "encoder"
 """Names of stages."""
-MAX_DOCUMENTS, MAX_BYTES = 20_000, 100_000_000
-"""Maximum number and size of the documents on which the lexical view is fitted; of more, a random sample is used."""
+MAX_PAIRS, MAX_BYTES = 20_000, 200_000_000
+"""Maximum number of the pairs on which the lexical view is fitted, and of the bytes of both texts of all; of more, a
+random sample is used."""
 
 
 @dataclass(frozen=True)
@@ -105,8 +106,8 @@ class LexicalMatchingTask(PairTask):
         functions = module_functions(finished.graphs, torch.device("cpu"))
         logits, labels = self.logits(functions, data, pairs)
         scores = baseline.scores(data.texts, pairs[:, :2])
-        found = difference(self.value, logits, scores, labels, pairs[:, 0].tolist())
-        compared = f"validation {self.metric} {self.value(logits, labels):.4f}"
+        found = difference(self.order_value, logits, scores, labels, pairs[:, 0].tolist())
+        compared = f"validation {self.metric} {self.order_value(logits, labels):.4f}"
         return (
             line,
             f"warning: {compared} is below that of {baseline.name}, {baseline.value:.4f}: {found}"
@@ -158,14 +159,15 @@ def described(choice: Choice) -> str:
 
 
 def labelled(task: PairTask, data: Pairs, pairs: NDArray[np.int64]) -> tuple[list[bytes], LabelledPairs]:
-    """The distinct documents of pairs, cut to `data.max_bytes`, and the pairs; a sample of them if there are many."""
+    """The distinct documents of pairs, cut to `data.max_bytes`, and the pairs; a random sample if there are many."""
+    limit = task.config.data.max_bytes
+    sizes = [sum(min(len(data.texts[i]), limit) for i in pair) for pair in pairs[:, :2].tolist()]
+    kept = sample(sizes, MAX_PAIRS, MAX_BYTES)
+    if len(kept) < len(pairs):
+        print(f"lexical view: fitted on a random {len(kept):,} of {len(pairs):,} pairs")
+    pairs = pairs[kept]
     used = np.unique(pairs[:, :2])
-    kept = sample([min(len(data.texts[i]), task.config.data.max_bytes) for i in used], MAX_DOCUMENTS, MAX_BYTES)
-    if len(kept) < len(used):
-        print(f"lexical view: fitted on a random {len(kept):,} of {len(used):,} documents, and the pairs of these")
-        pairs = pairs[np.isin(pairs[:, :2], used[kept]).all(axis=1)]
-        used = np.unique(pairs[:, :2])
-    texts = [data.texts[i][: task.config.data.max_bytes] for i in used]
+    texts = [data.texts[i][:limit] for i in used]
     return texts, LabelledPairs(np.searchsorted(used, pairs[:, :2]), data.targets(pairs))
 
 

@@ -141,13 +141,21 @@ class PairPredictions(Predictions):
     rival: Rival | None = None
 
     @property
+    def has_degrees(self) -> bool:
+        """Whether labels are degrees, which nothing but the score predicts."""
+        return not bool(np.isin(self.truth, (0, 1)).all())
+
+    @property
     def head(self) -> tuple[str, ...]:
-        return ("row", "source", "label", "predicted", "score", *(("score of the baseline",) if self.rival else ()))
+        predicted = () if self.has_degrees else ("predicted",)
+        return ("row", "source", "label", *predicted, "score", *(("score of the baseline",) if self.rival else ()))
 
     def rows(self) -> Iterator[tuple[object, ...]]:
+        has_degrees = self.has_degrees
         for row, score in enumerate(self.scores):
+            predicted = () if has_degrees else (int(score >= 0.5),)
             other = (f"{self.rival.scores[row]:.6f}",) if self.rival else ()
-            yield (row + 1, _at(self.places, row), f"{self.truth[row]:g}", int(score >= 0.5), f"{score:.6f}", *other)
+            yield (row + 1, _at(self.places, row), f"{self.truth[row]:g}", *predicted, f"{score:.6f}", *other)
 
 
 @dataclass(frozen=True)

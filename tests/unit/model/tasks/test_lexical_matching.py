@@ -12,9 +12,11 @@ import pytest
 from artifact import load
 from artifact.exports import read_manifest
 from artifact.tasks.matching import MatcherManifest
+from model.config.recipes import find_recipe, load_recipe
+from model.config.run import MatchingRun
 from model.data.own import DataFiles
 from model.runs.load import load_trained
-from model.tasks.lexical_matching import CHOICE, HAS_ENCODER, LexicalMatchingTask
+from model.tasks.lexical_matching import CHOICE, HAS_ENCODER, LexicalMatchingTask, labelled
 from model.training import checkpoint
 from model.training.checkpoint import BEST, FINAL
 from tests.support.commands import call
@@ -138,6 +140,29 @@ def test_degrees_are_trained_and_reported(train: Train, tmp_path: Path, capsys: 
     assert values["spearman"] > 0.6
     assert values["mae"] < 0.2
     assert "validation spearman" in capsys.readouterr().out
+    head = (run / "predictions.csv").read_text().splitlines()[0]
+    assert head == "row,source,label,score,score of the baseline"
+
+
+def test_more_pairs_than_the_limit_are_sampled_as_pairs(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("model.tasks.lexical_matching.MAX_PAIRS", 50)
+    settings = [f"data.{key}" for key in ("name=own", "text_column=text_a", "other_column=text_b")]
+    config = load_recipe(find_recipe("pairs"), settings)
+    assert isinstance(config, MatchingRun)
+    task = LexicalMatchingTask(config)
+    data = task.load(task.read(DataFiles(data=file)))
+    pairs = task.pairs(data, "train")
+    texts, found = labelled(task, data, pairs)
+    assert len(found.targets) == 50
+    assert capsys.readouterr().out == f"lexical view: fitted on a random 50 of {len(pairs)} pairs\n"
+    known = {
+        (data.texts[a], data.texts[b]): target
+        for (a, b, _), target in zip(pairs.tolist(), data.targets(pairs), strict=True)
+    }
+    for (a, b), target in zip(found.index.tolist(), found.targets, strict=True):
+        assert known[texts[a], texts[b]] == target
 
 
 def test_texts_without_a_common_word_are_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
