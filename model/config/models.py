@@ -156,8 +156,8 @@ class LexicalViewConfig(Section):
     """Maximum length of an n-gram in words; training also tries shorter maxima."""
     num_ngrams: Annotated[int, allowed(lambda value: 1 <= value <= 2**18, "in 1..2^18")] = 32_768
     """Number of n-grams, the most frequent ones."""
-    dim: Annotated[int, allowed(lambda value: 1 <= value <= 1024, "in 1..1024")] = 256
-    """Length of a projection."""
+    dim: Annotated[int, allowed(lambda value: 1 <= value <= 1024, "in 1..1024")] = 512
+    """Maximum length of a projection."""
     max_length: Count = 4096
     """Maximum number of bytes per row."""
 

@@ -5,7 +5,7 @@ Used by `model.tasks.lexical_matching`.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +19,16 @@ from model.progress import progress
 from model.tasks.ngrams import Counted, count
 from model.tasks.regression import without_warnings
 
+if TYPE_CHECKING:  # importing SciPy takes time that other commands need not wait for
+    from scipy.sparse import csr_matrix
+
 MIN_DOCUMENTS = 2
 """An n-gram counts if at least so many documents contain it."""
 EXPONENTS = (1.0, 2.0)
 """Exponents of the inverse document frequency that are compared."""
+MIN_DOCUMENTS_OF_DIRECTION = 0.5
+"""Smallest sum over the training documents of their squared projections on a direction. In smaller ones, the correction
+of `Projection.pair_vectors` would be larger than twice what it corrects."""
 STRENGTHS = (0.0, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1)
 """Inverse regularisation C of the weights of products and differences besides the cosine; 0 for the cosine alone."""
 COSINE = 30.0
@@ -58,14 +64,37 @@ class Weights(NamedTuple):
 
 @dataclass(frozen=True)
 class Projection:
-    """N-grams and their rows, the arguments of `LexicalView.fill`, and what they make of the training documents."""
+    """Singular vectors of the training documents X = U S V', with R n-grams."""
 
     hashes: NDArray[np.int64]
     """(R,)."""
     table: Doubles
-    """(R, dim)."""
+    """s_h V_h of each n-gram h, (R, dim); s_h is its scale."""
+    features: "csr_matrix"
+    """X, (documents, R)."""
     vectors: Doubles
-    """(documents, dim), of length 1, or zero."""
+    """X V, (documents, dim)."""
+    shares: Doubles
+    """U / S: V is the sum over the documents of their rows of X times these, (documents, dim)."""
+
+    def pair_vectors(self, index: NDArray[np.int64]) -> tuple[Doubles, Doubles]:
+        """Vectors (M, dim), of length 1, of documents a and b of pairs (M, 2), as if training lacked both documents.
+
+        A training document is longer in the directions V than a new one, because it takes part in them:
+        x_a V = sum over documents j of (x_a . x_j) U_j / S. The terms of j = a and j = b are left out here. The
+        directions remain, so that this is exact to first order only.
+
+        Reference:  Lee, Zou and Wright 2010, "Convergence and prediction of principal component scores in
+                    high-dimensional settings", Annals of Statistics 38(6), describe the effect. The correction is not
+                    in a paper that we know.
+        """
+        first, second = index.T
+        x = self.features
+        squares = np.asarray(x.power(2).sum(1)).reshape(-1, 1)
+        products = np.asarray(x[first].multiply(x[second]).sum(1)).reshape(-1, 1) * (first != second)[:, None]
+        a = self.vectors[first] - squares[first] * self.shares[first] - products * self.shares[second]
+        b = self.vectors[second] - squares[second] * self.shares[second] - products * self.shares[first]
+        return _unit(a), _unit(b)
 
 
 @dataclass(frozen=True)
@@ -103,7 +132,8 @@ def choose(texts: Sequence[bytes], pairs: LabelledPairs, config: LexicalViewConf
 
     Exponents are compared with single words, then longer n-grams with the best exponent. Folds are by the first
     document of the pairs; a fold without which all targets are 0 or all are 1 is left out. If none is left, the choice
-    is the cosine of single words. The projections are fitted on all training documents, without labels.
+    is the cosine of single words. The projections are fitted on all training documents, without labels; those of a
+    pair's documents leave out both (`Projection.pair_vectors`).
 
     Raises: ValueError if no n-gram is in several documents.
     """
@@ -120,8 +150,7 @@ def choose(texts: Sequence[bytes], pairs: LabelledPairs, config: LexicalViewConf
     judged, found = np.concatenate(parts), dict[Choice, float]()
 
     def compare(counted: Counted, longest: int, exponent: float) -> None:
-        vectors = project(counted, exponent, config.dim, seed).vectors
-        a, b = (vectors[column] for column in pairs.index.T)
+        a, b = project(counted, exponent, config.dim, seed).pair_vectors(pairs.index)
         logits = np.zeros((len(STRENGTHS), len(pairs.targets)))
         for held_out, rest in zip(parts, rests, strict=True):
             fitted = fit_weights(a[rest], b[rest], pairs.targets[rest], STRENGTHS)
@@ -146,7 +175,7 @@ def fit(
     """Fit the view and its head on all pairs. Raises: ValueError if no n-gram is in several documents."""
     counted = _counted(texts, choice.longest, config)
     projection = project(counted, choice.exponent, config.dim, seed)
-    a, b = (projection.vectors[column] for column in pairs.index.T)
+    a, b = projection.pair_vectors(pairs.index)
     (weights,) = fit_weights(a, b, pairs.targets, [choice.strength])
     return FittedLexical(projection.hashes, projection.table, weights)
 
@@ -164,10 +193,11 @@ def _counted(texts: Sequence[bytes], longest: int, config: LexicalViewConfig) ->
 
 
 def project(counted: Counted, exponent: float, dim: int, seed: int) -> Projection:
-    """Singular vectors of the documents' n-grams, scaled by their inverse document frequency to a power.
+    """Up to `dim` singular vectors of the documents' n-grams, scaled by their inverse document frequency to a power.
 
-    A document's vector is computed as by the served model: one of each window as in `LexicalView`, then their mean. It
-    is scaled to length 1.
+    A document's features are the mean over its windows of the scaled n-grams, divided by their length. The served model
+    divides the projection of each window by its own length instead, so that long documents weigh windows a little
+    differently.
 
     Reference:  Halko, Martinsson and Tropp 2011, arXiv:0909.4061 (randomised decomposition).
     """
@@ -176,15 +206,12 @@ def project(counted: Counted, exponent: float, dim: int, seed: int) -> Projectio
     documents = counted.document_sets()
     frequency = documents.getnnz(axis=0)
     scales = (np.log((1 + documents.shape[0]) / (1 + frequency)) + 1) ** exponent
-    columns = np.arange(len(scales))
-    features, _ = counted.features(columns, scales, 0.0, sublinear=True)
-    rank = min(dim, *features.shape)
-    _, _, components = randomized_svd(features, rank, random_state=seed)
-    table = scales[:, None] * components.T
-    counts = counted.windows.copy()
-    counts.data = 1 + np.log(counts.data.astype(np.float64))
-    windows = _unit(counts @ table)
-    return Projection(counted.hashes, table, _unit(counted.means @ windows))
+    features, _ = counted.features(np.arange(len(scales)), scales, 0.0, sublinear=True)
+    left, singular, _ = randomized_svd(features, min(dim, *features.shape), random_state=seed)
+    rank = max(1, int((singular**2 >= MIN_DOCUMENTS_OF_DIRECTION).sum()))
+    shares = left[:, :rank] / singular[:rank]
+    directions = features.T @ shares
+    return Projection(counted.hashes, scales[:, None] * directions, features, features @ directions, shares)
 
 
 def fit_weights(a: Doubles, b: Doubles, targets: Doubles, strengths: Sequence[float]) -> list[Weights]:
