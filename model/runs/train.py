@@ -145,7 +145,8 @@ def _run(
         print(f"{baseline['name']}: validation {task.metric} {baseline['value']:.4f}")
     elif config.data.name == "own" and config.reads == "texts":
         print("no TF-IDF baseline: scikit-learn finds no words in the texts")
-    torch.use_deterministic_algorithms(device.type == "cpu")
+    # What torch.use_deterministic_algorithms does, without its import of the compiler, which takes seconds.
+    torch.set_deterministic_debug_mode("error" if device.type == "cpu" else "default")
     folder = replace(folder, config=task.config, facts=task.facts)
     folder.begin()
     if request.folds:
