@@ -362,7 +362,10 @@ def _chosen(
     """The hyperparameters of the n-gram view, kept in a file."""
     if not path.is_file():
         num_classes, learn = len(task.facts["labels"]), None if learner is None else learner.learn
-        choice = choose(counted, labels, num_classes, task.config.model.ngram_view, learn=learn)
+        config = task.config.model.ngram_view
+        choice = choose(counted, labels, num_classes, config, learn=learn)
+        view = choice.of(config)
+        choice = replace(choice, sublinear=view.sublinear, prefixes=view.prefixes)
         with checkpoint.replacing(path) as partial_path:
             partial_path.write_text(json.dumps(asdict(choice)))
     with checkpoint.reading_result(path) as file:

@@ -154,11 +154,19 @@ def test_settings_make_the_recipe_of_each_task_valid(tmp_path: Path) -> None:
         assert config["data"].get("text_column", odd) == odd
 
 
-def test_other_features_are_tried_with_labels_alone_and_up_to_a_size(
+def test_prefixes_and_counts_are_the_start_with_labels_alone_and_up_to_a_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = with_unlabelled(tmp_path, 100, None)
-    assert configured(data).model.ngram_view.tried == ("sublinear", "prefixes")
-    assert not configured(with_unlabelled(tmp_path, 100, 900)).model.ngram_view.tried
-    monkeypatch.setattr(own_recipe, "TRIED_BYTES", 399)
-    assert not configured(data).model.ngram_view.tried
+    view = configured(data).model.ngram_view
+    assert view.prefixes
+    assert view.sublinear
+    assert view.tried == ("sublinear", "prefixes")
+    others = [configured(with_unlabelled(tmp_path, 100, 900))]
+    monkeypatch.setattr(own_recipe, "PREFIX_BYTES", 399)
+    others.append(configured(data))
+    for other in others:
+        view = other.model.ngram_view
+        assert not view.prefixes
+        assert not view.sublinear
+        assert not view.tried
