@@ -35,9 +35,9 @@ PREFIX_BYTES = 20_000_000
 """Size of the labelled documents up to which FEW_WORDS applies. With more, each word is seen often enough, and counting
 the prefixes takes memory and time."""
 FEW_WORDS: dict[str, object] = {"prefixes": True, "sublinear": True, "tried": ["sublinear", "prefixes"]}
-"""Keys of the n-gram view of few documents: prefixes of words and counts of 1 + log k, which cross-validation leaves out
-where that is better by more than a standard error. Draws of 100 and 300 training documents were more accurate on the
-training documents left over than with the opposite start (the data sets of benchmarks.models.own_documents)."""
+"""Keys of the n-gram view of few documents: prefixes of words and counts of 1 + log k, which cross-validation leaves
+out where that is better by more than a standard error. Draws of 100 and 300 training documents were more accurate on
+the training documents left over than with the opposite start (the data sets of benchmarks.models.own_documents)."""
 FEW_WORDS_STRENGTH = 300.0
 """Largest C that is then tried, as for the baseline."""
 BYTES_PER_TOKEN = 8
