@@ -29,6 +29,8 @@ EXPONENTS = (1.0, 2.0)
 MIN_DOCUMENTS_OF_DIRECTION = 0.5
 """Smallest sum over the training documents of their squared projections on a direction. In smaller ones, the correction
 of `Projection.pair_vectors` would be larger than twice what it corrects."""
+MAX_PRODUCTS = 3_000
+"""Maximum number of documents for which the products of all pairs of them are decomposed."""
 STRENGTHS = (0.0, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1)
 """Inverse regularisation C of the weights of products and differences besides the cosine; 0 for the cosine alone."""
 COSINE = 30.0
@@ -82,7 +84,7 @@ class Projection:
 
         A training document is longer in the directions V than a new one, because it takes part in them:
         x_a V = sum over documents j of (x_a . x_j) U_j / S. The terms of j = a and j = b are left out here. The
-        directions remain, so that this is exact to first order only.
+        directions themselves remain those of all documents.
 
         Reference:  Lee, Zou and Wright 2010, "Convergence and prediction of principal component scores in
                     high-dimensional settings", Annals of Statistics 38(6), describe the effect. The correction is not
@@ -95,6 +97,12 @@ class Projection:
         a = self.vectors[first] - squares[first] * self.shares[first] - products * self.shares[second]
         b = self.vectors[second] - squares[second] * self.shares[second] - products * self.shares[first]
         return _unit(a), _unit(b)
+
+    def vectors_of(self, counted: Counted) -> Doubles:
+        """Vectors (documents, dim), of length 1, of new documents, as the served model computes them."""
+        counts = counted.windows[:, np.searchsorted(counted.hashes, self.hashes)]
+        counts.data = 1 + np.log(counts.data.astype(np.float64))
+        return _unit(counted.means @ _unit(counts @ self.table))
 
 
 @dataclass(frozen=True)
@@ -131,42 +139,61 @@ def choose(texts: Sequence[bytes], pairs: LabelledPairs, config: LexicalViewConf
     """The hyperparameters with the lowest cross-entropy of held-out pairs.
 
     Exponents are compared with single words, then longer n-grams with the best exponent. Folds are by the first
-    document of the pairs; a fold without which all targets are 0 or all are 1 is left out. If none is left, the choice
-    is the cosine of single words. The projections are fitted on all training documents, without labels; those of a
-    pair's documents leave out both (`Projection.pair_vectors`).
+    document of the pairs; a fold without which all targets are 0 or all are 1, or no n-gram is in several documents, is
+    left out. If none is left, the choice is the cosine of single words. The projections are fitted without the
+    documents that only held-out pairs have.
 
     Raises: ValueError if no n-gram is in several documents.
     """
-    every = np.arange(len(pairs.targets))
-    parts, rests = list[NDArray[np.int64]](), list[NDArray[np.int64]]()
+    counted = _counted(texts, 1, config)
+    every, folded = np.arange(len(pairs.targets)), list[_Fold]()
     for held_out in folds((pairs.targets >= 0.5).astype(np.int64), pairs.index[:, 0]):
         rest = np.setdiff1d(every, held_out)
-        if (pairs.targets[rest] > 0).any() and (pairs.targets[rest] < 1).any():
-            parts.append(held_out)
-            rests.append(rest)
-    counted = _counted(texts, 1, config)
-    if not parts:
+        documents = np.unique(pairs.index[rest])
+        has_both = (pairs.targets[rest] > 0).any() and (pairs.targets[rest] < 1).any()
+        if has_both and len(_shared(counted.of_documents(documents)).hashes):
+            folded.append(_Fold(pairs.of(held_out), pairs.of(rest), documents))
+    if not folded:
         return Choice(1, EXPONENTS[0], STRENGTHS[0])
-    judged, found = np.concatenate(parts), dict[Choice, float]()
+    targets, found = np.concatenate([fold.held_out.targets for fold in folded]), dict[Choice, float]()
 
     def compare(counted: Counted, longest: int, exponent: float) -> None:
-        a, b = project(counted, exponent, config.dim, seed).pair_vectors(pairs.index)
-        logits = np.zeros((len(STRENGTHS), len(pairs.targets)))
-        for held_out, rest in zip(parts, rests, strict=True):
-            fitted = fit_weights(a[rest], b[rest], pairs.targets[rest], STRENGTHS)
-            logits[:, held_out] = [weights.logits(a[held_out], b[held_out]) for weights in fitted]
-        for strength, one in zip(STRENGTHS, logits[:, judged], strict=True):
-            found[Choice(longest, exponent, strength)] = _cross_entropy(one, pairs.targets[judged])
-        bar.update()
+        logits = list[Doubles]()
+        for fold in folded:
+            logits.append(fold.logits(counted, exponent, config.dim, seed))
+            bar.update()
+        for strength, one in zip(STRENGTHS, np.concatenate(logits, axis=1), strict=True):
+            found[Choice(longest, exponent, strength)] = _cross_entropy(one, targets)
 
-    total = len(EXPONENTS) + config.longest - 1
-    with progress(total=total, desc="lexical view", unit="setting", leave=False) as bar:
+    total = (len(EXPONENTS) + config.longest - 1) * len(folded)
+    with progress(total=total, desc="lexical view", unit="fit", leave=False) as bar:
         for exponent in EXPONENTS:
             compare(counted, 1, exponent)
         best = min(found, key=found.__getitem__)
         for longest in range(2, config.longest + 1):
             compare(_counted(texts, longest, config), longest, best.exponent)
     return min(found, key=found.__getitem__)
+
+
+@dataclass(frozen=True)
+class _Fold:
+    """A fold of the cross-validation."""
+
+    held_out: LabelledPairs
+    rest: LabelledPairs
+    """The other pairs."""
+    documents: NDArray[np.int64]
+    """The documents of the other pairs, ascending."""
+
+    def logits(self, counted: Counted, exponent: float, dim: int, seed: int) -> Doubles:
+        """Logits of the held-out pairs with each of STRENGTHS, (strengths, M)."""
+        projection = project(_shared(counted.of_documents(self.documents)), exponent, dim, seed)
+        a, b = projection.pair_vectors(np.searchsorted(self.documents, self.rest.index))
+        fitted = fit_weights(a, b, self.rest.targets, STRENGTHS)
+        used, index = np.unique(self.held_out.index, return_inverse=True)
+        vectors = projection.vectors_of(counted.of_documents(used))
+        a, b = (vectors[column] for column in index.reshape(self.held_out.index.shape).T)
+        return np.stack([weights.logits(a, b) for weights in fitted])
 
 
 def fit(
@@ -183,13 +210,16 @@ def fit(
 def _counted(texts: Sequence[bytes], longest: int, config: LexicalViewConfig) -> Counted:
     """The most frequent n-grams of the documents. Raises: ValueError if no n-gram is in several documents."""
     hasher = WordHasher(longest, config.max_length)
-    counted = count(hasher, texts, config.max_length, config.max_length // 8)
-    documents = counted.document_sets().getnnz(axis=0)
-    kept = np.flatnonzero(documents >= MIN_DOCUMENTS)
-    if not len(kept):
+    counted = _shared(count(hasher, texts, config.max_length, config.max_length // 8))
+    if not len(counted.hashes):
         raise ValueError("no word is in several documents")
-    kept = np.sort(kept[np.argsort(-documents[kept], kind="stable")][: config.num_ngrams])
-    return counted.of_ngrams(kept)
+    documents = counted.document_sets().getnnz(axis=0)
+    return counted.of_ngrams(np.sort(np.argsort(-documents, kind="stable")[: config.num_ngrams]))
+
+
+def _shared(counted: Counted) -> Counted:
+    """Only the n-grams in at least MIN_DOCUMENTS documents."""
+    return counted.of_ngrams(np.flatnonzero(counted.document_sets().getnnz(axis=0) >= MIN_DOCUMENTS))
 
 
 def project(counted: Counted, exponent: float, dim: int, seed: int) -> Projection:
@@ -198,20 +228,32 @@ def project(counted: Counted, exponent: float, dim: int, seed: int) -> Projectio
     A document's features are the mean over its windows of the scaled n-grams, divided by their length. The served model
     divides the projection of each window by its own length instead, so that long documents weigh windows a little
     differently.
-
-    Reference:  Halko, Martinsson and Tropp 2011, arXiv:0909.4061 (randomised decomposition).
     """
-    from sklearn.utils.extmath import randomized_svd
-
     documents = counted.document_sets()
     frequency = documents.getnnz(axis=0)
     scales = (np.log((1 + documents.shape[0]) / (1 + frequency)) + 1) ** exponent
     features, _ = counted.features(np.arange(len(scales)), scales, 0.0, sublinear=True)
-    left, singular, _ = randomized_svd(features, min(dim, *features.shape), random_state=seed)
+    left, singular = _left_singular(features, min(dim, *features.shape), seed)
     rank = max(1, int((singular**2 >= MIN_DOCUMENTS_OF_DIRECTION).sum()))
     shares = left[:, :rank] / singular[:rank]
     directions = features.T @ shares
     return Projection(counted.hashes, scales[:, None] * directions, features, features @ directions, shares)
+
+
+def _left_singular(features: "csr_matrix", rank: int, seed: int) -> tuple[Doubles, Doubles]:
+    """The first left singular vectors (documents, rank) and singular values (rank,), descending.
+
+    Reference:  Halko, Martinsson and Tropp 2011, arXiv:0909.4061 (randomised decomposition, of many documents).
+    """
+    if (number := features.shape[0]) > MAX_PRODUCTS:
+        from sklearn.utils.extmath import randomized_svd
+
+        left, singular, _ = randomized_svd(features, rank, random_state=seed)
+        return left, singular
+    from scipy.linalg import eigh
+
+    squares, left = eigh((features @ features.T).toarray(), subset_by_index=(number - rank, number - 1))
+    return left[:, ::-1], np.sqrt(squares[::-1].clip(min=0))
 
 
 def fit_weights(a: Doubles, b: Doubles, targets: Doubles, strengths: Sequence[float]) -> list[Weights]:

@@ -8,6 +8,7 @@ from artifact.documents import pad_rows
 from model.config.models import LexicalViewConfig
 from model.nn.lexical import LexicalHead, LexicalView
 from model.nn.words import WordHasher
+from model.tasks import lexical
 from model.tasks.lexical import EXPONENTS, STRENGTHS, Choice, LabelledPairs, choose, fit, fit_weights, project
 from model.tasks.link import area_under_roc
 from model.tasks.ngrams import count
@@ -42,8 +43,11 @@ def test_projections_equal_what_the_model_computes(exponent: float) -> None:
     document, lengths = pad_rows(texts[:60], CONFIG.max_length)
     with torch.inference_mode():
         vectors = view(torch.from_numpy(document), torch.from_numpy(lengths)).double().numpy()
-    expected = found.vectors[:60] / np.linalg.norm(found.vectors[:60], axis=1, keepdims=True)
-    assert (vectors / np.sqrt(CONFIG.dim))[:, : expected.shape[1]] == pytest.approx(expected, abs=1e-5)
+    expected = found.vectors_of(counted)
+    rank = expected.shape[1]
+    assert (vectors / np.sqrt(CONFIG.dim))[:, :rank] == pytest.approx(expected[:60], abs=1e-5)
+    of_one_window = found.vectors[:60] / np.linalg.norm(found.vectors[:60], axis=1, keepdims=True)
+    assert expected[:60] == pytest.approx(of_one_window)
 
 
 def test_vectors_of_pairs_leave_out_what_both_documents_add_to_the_directions() -> None:
@@ -63,6 +67,15 @@ def test_vectors_of_pairs_leave_out_what_both_documents_add_to_the_directions() 
             expected = x[document] @ directions
             assert vector == pytest.approx(expected / np.linalg.norm(expected), abs=1e-6)
     assert a.shape == (3, found.shares.shape[1])
+
+
+def test_decompositions_of_few_and_many_documents_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts, _ = topics(noise=0)
+    counted = count(WordHasher(1, CONFIG.max_length), texts, CONFIG.max_length, CONFIG.max_length // 8)
+    few = project(counted, 1.0, 3, 0)
+    monkeypatch.setattr(lexical, "MAX_PRODUCTS", 0)
+    many = project(counted, 1.0, 3, 0)
+    assert few.vectors @ few.vectors.T == pytest.approx(many.vectors @ many.vectors.T, abs=1e-4)
 
 
 def test_directions_of_less_than_half_a_document_are_left_out() -> None:
