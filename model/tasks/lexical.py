@@ -26,9 +26,6 @@ MIN_DOCUMENTS = 2
 """An n-gram counts if at least so many documents contain it."""
 EXPONENTS = (1.0, 2.0)
 """Exponents of the inverse document frequency that are compared."""
-MIN_DOCUMENTS_OF_DIRECTION = 0.5
-"""Smallest sum over the training documents of their squared projections on a direction. In smaller ones, the correction
-of `Projection.pair_vectors` would be larger than twice what it corrects."""
 MAX_PRODUCTS = 3_000
 """Maximum number of documents for which the products of all pairs of them are decomposed."""
 STRENGTHS = (0.0, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1)
@@ -37,6 +34,8 @@ COSINE = 30.0
 """Standard deviation of the cosine as a feature; that of the others is 1. Its weight is hardly regularised."""
 MAX_ITERATIONS = 300
 SMALLEST = 1e-12
+SMALLEST_SQUARE = 1e-6
+"""Squared singular value below which a singular vector is a rounding error."""
 
 
 class Choice(NamedTuple):
@@ -66,43 +65,18 @@ class Weights(NamedTuple):
 
 @dataclass(frozen=True)
 class Projection:
-    """Singular vectors of the training documents X = U S V', with R n-grams."""
+    """N-grams and their rows, the arguments of `LexicalView.fill`, from the singular vectors of documents."""
 
     hashes: NDArray[np.int64]
     """(R,)."""
     table: Doubles
-    """s_h V_h of each n-gram h, (R, dim); s_h is its scale."""
-    features: "csr_matrix"
-    """X, (documents, R)."""
+    """(R, dim)."""
     vectors: Doubles
-    """X V, (documents, dim)."""
-    shares: Doubles
-    """U / S: V is the sum over the documents of their rows of X times these, (documents, dim)."""
-
-    def pair_vectors(self, index: NDArray[np.int64]) -> tuple[Doubles, Doubles]:
-        """Vectors (M, dim), of length 1, of documents a and b of pairs (M, 2), as if training lacked both documents.
-
-        A training document is longer in the directions V than a new one, because it takes part in them:
-        x_a V = sum over documents j of (x_a . x_j) U_j / S. The terms of j = a and j = b are left out here. The
-        directions themselves remain those of all documents.
-
-        Reference:  Lee, Zou and Wright 2010, "Convergence and prediction of principal component scores in
-                    high-dimensional settings", Annals of Statistics 38(6), describe the effect. The correction is not
-                    in a paper that we know.
-        """
-        first, second = index.T
-        x = self.features
-        squares = np.asarray(x.power(2).sum(1)).reshape(-1, 1)
-        products = np.asarray(x[first].multiply(x[second]).sum(1)).reshape(-1, 1) * (first != second)[:, None]
-        a = self.vectors[first] - squares[first] * self.shares[first] - products * self.shares[second]
-        b = self.vectors[second] - squares[second] * self.shares[second] - products * self.shares[first]
-        return _unit(a), _unit(b)
+    """What these make of the documents, (documents, dim), of length 1, or zero."""
 
     def vectors_of(self, counted: Counted) -> Doubles:
-        """Vectors (documents, dim), of length 1, of new documents, as the served model computes them."""
-        counts = counted.windows[:, np.searchsorted(counted.hashes, self.hashes)]
-        counts.data = 1 + np.log(counts.data.astype(np.float64))
-        return _unit(counted.means @ _unit(counts @ self.table))
+        """Vectors (documents, dim) of other documents, in which the n-grams are counted, too."""
+        return _vectors(counted.of_ngrams(np.searchsorted(counted.hashes, self.hashes)), self.table)
 
 
 @dataclass(frozen=True)
@@ -188,11 +162,11 @@ class _Fold:
     def logits(self, counted: Counted, exponent: float, dim: int, seed: int) -> Doubles:
         """Logits of the held-out pairs with each of STRENGTHS, (strengths, M)."""
         projection = project(_shared(counted.of_documents(self.documents)), exponent, dim, seed)
-        a, b = projection.pair_vectors(np.searchsorted(self.documents, self.rest.index))
+        a, b = _of_pairs(projection.vectors, np.searchsorted(self.documents, self.rest.index))
         fitted = fit_weights(a, b, self.rest.targets, STRENGTHS)
         used, index = np.unique(self.held_out.index, return_inverse=True)
         vectors = projection.vectors_of(counted.of_documents(used))
-        a, b = (vectors[column] for column in index.reshape(self.held_out.index.shape).T)
+        a, b = _of_pairs(vectors, index.reshape(self.held_out.index.shape))
         return np.stack([weights.logits(a, b) for weights in fitted])
 
 
@@ -202,7 +176,7 @@ def fit(
     """Fit the view and its head on all pairs. Raises: ValueError if no n-gram is in several documents."""
     counted = _counted(texts, choice.longest, config)
     projection = project(counted, choice.exponent, config.dim, seed)
-    a, b = projection.pair_vectors(pairs.index)
+    a, b = _of_pairs(projection.vectors, pairs.index)
     (weights,) = fit_weights(a, b, pairs.targets, [choice.strength])
     return FittedLexical(projection.hashes, projection.table, weights)
 
@@ -223,37 +197,46 @@ def _shared(counted: Counted) -> Counted:
 
 
 def project(counted: Counted, exponent: float, dim: int, seed: int) -> Projection:
-    """Up to `dim` singular vectors of the documents' n-grams, scaled by their inverse document frequency to a power.
-
-    A document's features are the mean over its windows of the scaled n-grams, divided by their length. The served model
-    divides the projection of each window by its own length instead, so that long documents weigh windows a little
-    differently.
-    """
+    """Up to `dim` singular vectors of the documents' n-grams, scaled by their inverse document frequency to a power."""
     documents = counted.document_sets()
     frequency = documents.getnnz(axis=0)
     scales = (np.log((1 + documents.shape[0]) / (1 + frequency)) + 1) ** exponent
     features, _ = counted.features(np.arange(len(scales)), scales, 0.0, sublinear=True)
-    left, singular = _left_singular(features, min(dim, *features.shape), seed)
-    rank = max(1, int((singular**2 >= MIN_DOCUMENTS_OF_DIRECTION).sum()))
-    shares = left[:, :rank] / singular[:rank]
-    directions = features.T @ shares
-    return Projection(counted.hashes, scales[:, None] * directions, features, features @ directions, shares)
+    table = scales[:, None] * _directions(features, min(dim, *features.shape), seed)
+    return Projection(counted.hashes, table, _vectors(counted, table))
 
 
-def _left_singular(features: "csr_matrix", rank: int, seed: int) -> tuple[Doubles, Doubles]:
-    """The first left singular vectors (documents, rank) and singular values (rank,), descending.
+def _directions(features: "csr_matrix", rank: int, seed: int) -> Doubles:
+    """The first right singular vectors (R, rank) of documents (documents, R); fewer if the others are zero.
 
     Reference:  Halko, Martinsson and Tropp 2011, arXiv:0909.4061 (randomised decomposition, of many documents).
     """
     if (number := features.shape[0]) > MAX_PRODUCTS:
         from sklearn.utils.extmath import randomized_svd
 
-        left, singular, _ = randomized_svd(features, rank, random_state=seed)
-        return left, singular
+        directions: Doubles = randomized_svd(features, rank, random_state=seed)[2].T
+        return directions
     from scipy.linalg import eigh
 
     squares, left = eigh((features @ features.T).toarray(), subset_by_index=(number - rank, number - 1))
-    return left[:, ::-1], np.sqrt(squares[::-1].clip(min=0))
+    kept = squares > SMALLEST_SQUARE
+    directions = features.T @ (left[:, kept] / np.sqrt(squares[kept]))
+    return np.asarray(directions)
+
+
+def _vectors(counted: Counted, table: Doubles) -> Doubles:
+    """Vectors (documents, dim) as the served model computes them.
+
+    One of each window as in `LexicalView`, then their mean, scaled to length 1.
+    """
+    counts = counted.windows.copy()
+    counts.data = 1 + np.log(counts.data.astype(np.float64))
+    return _unit(counted.means @ _unit(counts @ table))
+
+
+def _of_pairs(vectors: Doubles, index: NDArray[np.int64]) -> tuple[Doubles, Doubles]:
+    """Vectors (M, dim) of both documents of pairs (M, 2)."""
+    return vectors[index[:, 0]], vectors[index[:, 1]]
 
 
 def fit_weights(a: Doubles, b: Doubles, targets: Doubles, strengths: Sequence[float]) -> list[Weights]:
