@@ -104,7 +104,8 @@ def session_options() -> Any:
     with _ARENA_LOCK:
         _share_arena()
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1  # parallelism comes from concurrent batches
+    # Parallelism comes from concurrent batches. With several threads, ScatterND may lose some of what it adds up.
+    options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     # Spinning threads would compete with the event loop and with other runs.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")

@@ -38,19 +38,20 @@ def test_batch_of_each_bucket_is_computed(graph: Graph, files: dict[int, Path]) 
     assert not np.array_equal(found[0][0], found[0][1])
 
 
-def test_file_shared_by_buckets_is_loaded_once_into_the_shared_arena(
+def test_file_shared_by_buckets_is_loaded_once_for_one_thread_into_the_shared_arena(
     folder: Path, graph: Graph, files: dict[int, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loaded = list[tuple[Path, str]]()
+    loaded = list[tuple[Path, int, str]]()
     session = onnxruntime.InferenceSession
 
     def load(path: Path, options: Any, *args: object, **kwargs: object) -> object:
-        loaded.append((path, options.get_session_config_entry("session.use_env_allocators")))
+        arena = options.get_session_config_entry("session.use_env_allocators")
+        loaded.append((path, options.intra_op_num_threads, arena))
         return session(path, options, *args, **kwargs)
 
     monkeypatch.setattr(onnxruntime, "InferenceSession", load)
     OnnxBackend(files, graph)
-    assert loaded == [(folder / "model.onnx", "1")]
+    assert loaded == [(folder / "model.onnx", 1, "1")]
 
 
 def test_error_names_a_file_that_is_no_model(graph: Graph, tmp_path: Path) -> None:
