@@ -98,7 +98,7 @@ def load_test_pairs(config: PairsConfig, file: ReadFile) -> Pairs:
     pairs = _table(config, {"train": [], "val": [], "test": rows})
     if config.hard_negatives:
         pairs, _ = with_hard_negatives(pairs, config.hard_negatives)
-    return _checked(pairs, file.path, ("test",))
+    return _checked(config, pairs, file.path, ("test",))
 
 
 def data_terms(name: str) -> tuple[str, bool]:
@@ -164,7 +164,7 @@ def _own(config: PairsConfig, source: OwnTexts) -> Pairs:
     if config.hard_negatives:
         pairs, added = with_hard_negatives(pairs, config.hard_negatives)
         notes += (f"hard negatives: {', '.join(f'{count} {split}' for split, count in added.items())} pairs are added",)
-    return replace(_checked(pairs, path, SPLITS), notes=notes, fingerprint=source.fingerprint)
+    return replace(_checked(config, pairs, path, SPLITS), notes=notes, fingerprint=source.fingerprint)
 
 
 def _table(config: PairsConfig, parts: dict[str, list[Example]]) -> Pairs:
@@ -215,20 +215,23 @@ def with_hard_negatives(pairs: Pairs, count: int) -> tuple[Pairs, dict[str, int]
     return replace(pairs, table=table, places=() if "test" in added else pairs.places), added
 
 
-def _checked(pairs: Pairs, path: Path, needed: tuple[str, ...]) -> Pairs:
-    """The pairs. Raises: UserError for a split without pairs that belong together, or without others."""
-    names = ("label 1", "label 0") if pairs.grades == BINARY else (f"a label from {MATCH}", "a smaller one")
+def _checked(config: PairsConfig, pairs: Pairs, path: Path, needed: tuple[str, ...]) -> Pairs:
+    """The pairs. Raises: UserError for a split without both labels, or without two different degrees."""
     for split in needed:
-        is_match = pairs.targets(pairs.table[split]) >= MATCH
-        counts = (int(is_match.sum()), int((~is_match).sum()))
-        if not all(counts):
-            how, hint = " (by the first text of each pair)", "; --hard-negatives adds pairs that do not match"
-            if len(needed) == 1:  # a file to evaluate
-                how = hint = ""
-            raise UserError(
-                f"{path}: the {split} split{how} has {counts[0]} pairs of {names[0]}, {counts[1]} of {names[1]}; "
-                f"both are needed{hint if counts[0] else ''}"
-            )
+        targets = pairs.targets(pairs.table[split])
+        degrees = np.unique(targets)
+        if len(degrees) > 1:  # without degrees, these are 0 and 1
+            continue
+        how, hint = " (by the first text of each pair)", "; --hard-negatives adds pairs that do not match"
+        if len(needed) == 1:  # a file to evaluate
+            how = hint = ""
+        if config.graded:
+            found = f"{len(targets)} pairs of degree {degrees[0]:g}" if len(degrees) else "no pairs"
+            rule = "two different degrees are needed"
+        else:
+            matches = int(targets.sum())
+            found, rule = f"{matches} pairs of label 1, {len(targets) - matches} of label 0", "both are needed"
+        raise UserError(f"{path}: the {split} split{how} has {found}; {rule}{hint if (degrees >= MATCH).any() else ''}")
     return pairs
 
 

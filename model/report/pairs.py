@@ -29,8 +29,11 @@ def sections(found: PairPredictions) -> Iterator[Section]:
     yield Section("Most wrong", list(_worst(found, truth)))
 
 
-def _ranking(found: PairPredictions, truth: NDArray[np.int64]) -> Iterator[Picture]:
+def _ranking(found: PairPredictions, truth: NDArray[np.int64]) -> Iterator[Picture | Note]:
     """ROC curves."""
+    if truth.all() or not truth.any():
+        yield Note(f"There is no ROC curve: all labels are on one side of {THRESHOLD}.")
+        return
     curves = [(f"model, AUC {area_under_roc(found.scores, truth):.3f}", rates_of(found.scores, truth))]
     caption = "For each threshold, the share of pairs of either label with a score above it."
     if found.rival is not None:

@@ -298,14 +298,15 @@ class PairLearner(TaskLearner):
     def batches(self, epoch: int) -> Iterator[TrainingBatch]:
         """Yield batches with one half positive and one half negative pairs; documents are deduplicated.
 
-        Pairs are positive from a target of 1/2.
+        Pairs are positive from a target of 1/2; if all or none of them are, from the mean target.
 
         Shape:  yields the U distinct documents of M pairs (U, length) uint8, lengths (U,) int32, a and b (M,) indices
                         of documents, targets (M,), is_known (M/2, M/2): whether a_i and b_j, of positive pairs i and j,
                         are known to match; they are then not used as negatives.
         """
         generator = np.random.default_rng([self.config.seed, epoch])
-        half, is_positive = self.config.training.batch_size // 2, self.data.targets(self.train) >= MATCH
+        half, targets = self.config.training.batch_size // 2, self.data.targets(self.train)
+        is_positive = targets >= (MATCH if targets.min() < MATCH <= targets.max() else targets.mean())
         positive, negative, known = self.train[is_positive], self.train[~is_positive], _known(self.train[is_positive])
         for _ in range(self.examples_per_epoch // (2 * half)):
             chosen = np.concatenate([part[generator.choice(len(part), half)] for part in (positive, negative)])

@@ -995,6 +995,24 @@ def test_labels_of_pairs_may_be_degrees(write: Write) -> None:
         load_pairs(PAIRS.model_copy(update={"graded": True}), write("a.jsonl", json_lines(rows)))
 
 
+def test_each_split_needs_two_different_degrees(write: Write) -> None:
+    config = PAIRS.model_copy(update={"graded": True})
+    rows = [{**row, "label": 0.5 if row["label"] else 0.75} for row in pair_rows(100)]
+    pairs = load_pairs(config, path := write("a.jsonl", json_lines(rows)))
+    assert all(set(pairs.targets(table)) == {0.5, 0.75} for table in pairs.table.values())
+    held = read_own(DataFiles(data=path), pairs_module.columns_of(config)).data
+    assert len(load_test_pairs(config, held).table["test"]) == 100
+    rows = [{**row, "label": 0.75, "split": "test" if i < 10 else "train"} for i, row in enumerate(rows)]
+    path = write("b.jsonl", json_lines([{**rows[0], "label": 0.5}, *rows[1:]]))
+    found = r"b\.jsonl: the train split .* has \d+ pairs of degree 0\.75; two different degrees are needed; --hard-neg"
+    with pytest.raises(UserError, match=found):
+        load_pairs(config.model_copy(update={"split_column": "split"}), path)
+    path = write("c.jsonl", json_lines([{**row, "label": 0.25} for row in rows[:7]]))
+    held = read_own(DataFiles(data=path), pairs_module.columns_of(config)).data
+    with pytest.raises(UserError, match=r"test split has 7 pairs of degree 0\.25; two different degrees are needed$"):
+        load_test_pairs(config, held)
+
+
 def test_three_texts_are_a_pair_that_matches_and_one_that_does_not(write: Write) -> None:
     rows: list[dict[str, object]] = [
         {"q": f"query {i // 2}", "yes": f"match {i // 2}", "no": f"other {i}"} for i in range(100)

@@ -45,3 +45,9 @@ def test_pairs_on_the_right_side_are_no_errors() -> None:
     found = PairPredictions(np.array([0, 1]), np.array([0.25, 0.75]), [(b"a", b"b")] * 2)
     *_, last = sections(found)
     assert last.blocks == [Note("No test pair is on the wrong side of the threshold.")]
+
+
+def test_labels_on_one_side_have_no_roc_curve() -> None:
+    found = PairPredictions(np.array([0.5, 1]), np.array([0.25, 0.75]), [(b"a", b"b")] * 2)
+    ranking, *_ = sections(found)
+    assert ranking.blocks == [Note("There is no ROC curve: all labels are on one side of 0.5.")]

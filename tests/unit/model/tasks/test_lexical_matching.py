@@ -144,6 +144,25 @@ def test_degrees_are_trained_and_reported(train: Train, tmp_path: Path, capsys: 
     assert head == "row,source,label,score,score of the baseline"
 
 
+@pytest.mark.parametrize("lowest", [0.0, 0.5])
+def test_degrees_on_one_side_of_a_half_are_trained_exported_and_asked(
+    train: Train, tmp_path: Path, lowest: float
+) -> None:
+    data = tmp_path / "pairs.csv"
+    with data.open("w", newline="") as stream:
+        rows = [(a, b, lowest + 0.1 + 0.3 * label) for a, b, label in topics(400)]
+        csv.writer(stream).writerows([("text_a", "text_b", "label"), *rows])
+    run = train("model.encoder_pairs=0", data=data)
+    values = {one["metric"]: one["value"] for one in json.loads((run / "evaluation.json").read_text())}
+    assert values["spearman"] > 0.6
+    assert values["mae"] < 0.1
+    assert call("export", run, "--data", data, "--out", tmp_path / "exports", "--device", "cpu") == 0
+    model = load(tmp_path / "exports" / "pairs")
+    texts = [" ".join(f"topic{topic}word{i}" for i in range(4)) for topic in (1, 2)]
+    same, other = model.score([(texts[0], texts[0]), (texts[0], texts[1])])
+    assert same["score"] > other["score"] + 0.2
+
+
 def test_more_pairs_than_the_limit_are_sampled_as_pairs(
     file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
