@@ -88,7 +88,8 @@ def _answers(manifest: ExportManifest) -> Iterator[str]:
         case ClassifierManifest(thresholds=tuple()):
             yield f"Gives documents any number of {len(manifest.labels)} labels: those at or above their thresholds."
         case LabelledManifest():
-            yield f"Classifies documents into {len(manifest.labels)} classes, with a probability for each."
+            given = "score" if _is_balanced(manifest) else "probability"
+            yield f"Classifies documents into {len(manifest.labels)} classes, with a {given} for each."
         case MatcherManifest():
             yield "Tells how likely two documents belong together, and ranks documents by it."
         case ForecasterManifest():
@@ -117,7 +118,12 @@ def _limits(manifest: ExportManifest) -> Iterator[str]:
         if not isinstance(manifest, ClassifierManifest) or manifest.thresholds is None:
             yield "It answers with one of its classes, also for inputs that belong to none of them."
         error = next((one.value for one in manifest.results if one.metric == "ece"), None)
-        if error is not None:
+        if _is_balanced(manifest):
+            yield (
+                "Scores are those of equally frequent classes (`--class-weights balanced`): compare them, and do not "
+                "read them as probabilities for your data."
+            )
+        elif error is not None:
             yield f"Scores are calibrated: on average, they differ from the share of correct answers by {error:.3f}."
     match manifest:
         case TextManifest():
@@ -135,6 +141,14 @@ def _limits(manifest: ExportManifest) -> Iterator[str]:
             yield _bands(reliable=manifest.quantiles_reliable)
         case _:
             pass
+
+
+def _is_balanced(manifest: ExportManifest) -> bool:
+    """Whether all classes weighed the same in training."""
+    match manifest.training.recipe:
+        case {"model": {"ngram_view": {"class_weights": "balanced"}}}:
+            return True
+    return False
 
 
 def _bands(*, reliable: bool) -> str:

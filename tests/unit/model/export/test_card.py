@@ -8,6 +8,7 @@ import pytest
 
 from artifact.exports import CARD, read_manifest, version_folder
 from artifact.tasks.classification import ClassifierManifest
+from model.config.recipes import find_recipe, load_recipe
 from model.export.card import MOST_NAMES, card_of
 from tests.support.commands import call
 from tests.support.paths import EXPORTS
@@ -48,6 +49,18 @@ def test_card_says_why_prefixes_are_read(manifest: ClassifierManifest) -> None:
     training = manifest.training.model_copy(update={"ngram_view": view})
     card = card_of(manifest.model_copy(update={"training": training}))
     assert "\n\nChosen in training: 0.1 with prefixes, 0.2 without: prefixes are read.\n\n" in card
+
+
+def test_scores_of_balanced_classes_are_not_called_calibrated(manifest: ClassifierManifest) -> None:
+    assert "with a probability for each." in card_of(manifest)
+    assert "Scores are calibrated" in card_of(manifest)
+    recipe = load_recipe(find_recipe("documents"), ["model.ngram_view.class_weights=balanced"]).to_dict()
+    training = manifest.training.model_copy(update={"recipe": recipe})
+    card = card_of(manifest.model_copy(update={"training": training}))
+    assert "with a score for each." in card
+    assert "Scores are those of equally frequent classes" in card
+    assert "calibrated" not in card
+    assert "probabilit" not in card.replace("do not read them as probabilities for your data", "")
 
 
 def test_names_of_the_data_are_escaped(manifest: ClassifierManifest) -> None:
