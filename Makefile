@@ -99,7 +99,7 @@ test-quick: .venv/quick/.installed  ## run the unit tests of artifact/ and servi
 
 test: .venv/dev/.installed  ## run the tests but those below; COVERAGE=1 also fails if coverage is too low
 	$(DEV)/python -m pytest -m "not docker and not kserve and not page and not proxy and not ray and not slow" $(SIDE_BY_SIDE) \
-		--ignore tests/docker --ignore tests/e2e/page $(if $(COVERAGE),--cov)
+		--durations 20 --ignore tests/docker --ignore tests/e2e/page $(if $(COVERAGE),--cov)
 
 test-slow: .venv/dev/.installed .venv/ray/.installed  ## run the slow tests: soak, fuzzed requests, uploads of 1 GB, a million rows; an hour
 	$(DEV)/python -m pytest -m slow
