@@ -32,14 +32,13 @@ LONG = 0.1
 WHOLE: dict[str, object] = {"sublinear": True, "max_strength": 3_000.0}
 """Keys of the n-gram view for rows longer than LONGEST_READ, as in the recipes of long documents."""
 PREFIX_BYTES = 20_000_000
-"""Size of the labelled documents up to which FEW_WORDS applies. With more, each word is seen often enough, and counting
-the prefixes takes memory and time."""
-FEW_WORDS: dict[str, object] = {"prefixes": True, "sublinear": True, "tried": ["sublinear", "prefixes"]}
-"""Keys of the n-gram view of few documents: prefixes of words and counts of 1 + log k, which cross-validation leaves
-out where that is better by more than a standard error. Draws of 100 and 300 training documents were more accurate on
-the training documents left over than with the opposite start (the data sets of benchmarks.models.own_documents)."""
-FEW_WORDS_STRENGTH = 300.0
-"""Largest C that is then tried, as for the baseline."""
+"""Size of the labelled documents up to which prefixes of words count, unless cross-validation leaves them out. With
+more, each word is seen often enough, and counting the prefixes takes memory and time."""
+LABELS_ALONE: dict[str, object] = {"sublinear": True, "tried": ["sublinear"], "max_strength": 300.0}
+"""Keys of the n-gram view without unlabelled documents: counts of 1 + log k, unless cross-validation leaves them out,
+and the largest C of the baseline. Draws of 100 and 300 training documents were more accurate on the training documents
+left over with both, prefixes and these counts, than with the opposite start (the data sets of
+benchmarks.models.own_documents)."""
 BYTES_PER_TOKEN = 8
 """Bytes per token of the vector view: one or two words."""
 LONGEST_SEQUENCE = 128
@@ -162,9 +161,9 @@ def _documents_keys(texts: OwnTexts, layout: TextLayout) -> RecipeKeys:
         keys |= {"data.unlabelled": True, **_vector_view_keys([*found, *unlabelled], length)}
     else:  # from labels alone, a vector view gains little and takes most of the time
         keys["model.vector_view.rounds"] = []
+        keys = {f"model.ngram_view.{key}": value for key, value in LABELS_ALONE.items()} | keys
         if sum(map(len, found)) <= PREFIX_BYTES:
-            keys |= {f"model.ngram_view.{key}": value for key, value in FEW_WORDS.items()}
-            keys.setdefault("model.ngram_view.max_strength", FEW_WORDS_STRENGTH)
+            keys |= {"model.ngram_view.prefixes": True, "model.ngram_view.tried": ["sublinear", "prefixes"]}
     return keys
 
 

@@ -162,11 +162,12 @@ def test_prefixes_and_counts_are_the_start_with_labels_alone_and_up_to_a_size(
     assert view.prefixes
     assert view.sublinear
     assert view.tried == ("sublinear", "prefixes")
-    others = [configured(with_unlabelled(tmp_path, 100, 900))]
     monkeypatch.setattr(own_recipe, "PREFIX_BYTES", 399)
-    others.append(configured(data))
-    for other in others:
-        view = other.model.ngram_view
-        assert not view.prefixes
-        assert not view.sublinear
-        assert not view.tried
+    view = configured(data).model.ngram_view
+    assert not view.prefixes
+    assert view.sublinear
+    assert view.tried == ("sublinear",)
+    view = configured(with_unlabelled(tmp_path, 100, 900)).model.ngram_view
+    assert not view.prefixes
+    assert not view.sublinear
+    assert not view.tried
