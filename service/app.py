@@ -21,7 +21,7 @@ from starlette.routing import compile_path
 
 from artifact import __version__
 from artifact.errors import BadExport, LongdocError
-from service.compat import kserve, kserve_v1, openai
+from service.compat import cohere, kserve, kserve_v1, openai
 from service.compat.oip import config, infer, metadata, repository, statistics
 from service.compat.oip.errors import DIALECT as OIP
 from service.compat.tei import embed, info, root, scores
@@ -50,6 +50,7 @@ ROUTERS: Sequence[APIRouter] = (
     kserve_v1.router,
     kserve.router,
     openai.router,
+    cohere.router,
     *(module.router for module in (info, scores, embed)),
     info.health,
 )
@@ -67,6 +68,7 @@ TAGS = (
     "KServe v1",
     "KServe time series",
     "OpenAI embeddings",
+    "Rerank (Cohere, Jina)",
     "text-embeddings-inference",
 )
 """Groups of routes in the OpenAPI document, in its order."""

@@ -10,7 +10,7 @@ from artifact.defaults import read_defaults
 from service.engine.engine import Engine
 from service.engine.loading import load_models
 from service.engine.reload import Reloader
-from service.engine.selection import Models
+from service.engine.selection import Models, check_aliases
 from service.metrics import SAMPLE_S, Metrics
 from service.parser import Parser
 from service.settings import Settings
@@ -47,11 +47,14 @@ class Runtime:
             metrics: metrics of the process; by default new ones.
             required: names of the models that a restarted worker has to serve; None at the first start.
 
-        Raises: BadExport if no model can be served, or a required model is damaged.
+        Raises: BadExport if no model can be served, or a required model is damaged; at the first start, if the model of
+            an alias is not served, either.
 
         """
         metrics = metrics or Metrics()
         models, refused = load_models(settings, metrics, required)
+        if required is None:
+            check_aliases([model.manifest for model in models], settings)
         engine = Engine(models, settings, metrics, read_defaults(settings.exports))
         return cls(settings, metrics, engine, Reloader(engine, settings, metrics, refused))
 

@@ -13,6 +13,8 @@ from service.versions import VersionPolicy
 
 LONGEST_DRAIN_S = 86_400.0
 """Maximum of `drain_delay_s` and of `drain_timeout_s`: SIGTERM must end the process eventually."""
+ALIAS = re.compile(rf"([!-+\--<>-~]{{1,128}})=({NAME.pattern}(?:@[0-9]+)?)")
+"""An alias of visible ASCII characters but comma and equals sign, and the model that it stands for."""
 ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[a-z0-9._:\[\]-]+")
 
 
@@ -58,6 +60,8 @@ class Settings(BaseSettings):
     """Matcher for requests that name no model; by default the one in `defaults.json`."""
     default_forecaster: str | None = None
     """Forecaster if neither the name nor the channels select one; by default the one in `defaults.json`."""
+    aliases: Annotated[dict[str, str], NoDecode] = {}
+    """Other names of models, such as text-embedding-3-small=aan,gpt=imdb-s3; the name of a served model comes first."""
     max_batch_rows: int | None = Field(default=None, gt=0)
     """Maximum full-length rows in a batch (more if they are shorter); by default 16 on a CPU, 64 on a GPU."""
     max_queue_rows: int = Field(default=8192, gt=0)
@@ -74,6 +78,8 @@ class Settings(BaseSettings):
     """Maximum documents, or pairs, per request."""
     max_rank_documents: int = Field(default=10_000, gt=0, le=100_000)
     """Maximum documents to rank per request."""
+    max_embedding_documents: int = Field(default=2048, gt=0, le=100_000)
+    """Maximum texts per request to /v1/embeddings, whose clients send up to 2,048."""
     max_cache_bytes: int = Field(default=64 * 2**20, ge=0)
     """Size of a matcher's cache of document encodings; 0 disables it."""
     deadline_s: float = Field(default=30.0, gt=0)
@@ -105,6 +111,20 @@ class Settings(BaseSettings):
         if not all(map(NAME.fullmatch, names)):
             raise ValueError("give names of models separated by commas, such as imdb-s3,aan")
         return names
+
+    @field_validator("aliases", mode="before")
+    @classmethod
+    def _split_aliases(cls, value: object) -> object:
+        """Split a comma-separated list. Raises: ValueError if it has anything but `alias=model`, or an alias twice."""
+        if not isinstance(value, str):
+            return value
+        pairs = [ALIAS.fullmatch(part.strip()) for part in value.split(",")]
+        found = {pair[1]: pair[2] for pair in pairs if pair is not None}
+        if len(found) < len(pairs):
+            raise ValueError(
+                "give different names as alias=model, separated by commas, such as gpt=imdb-s3,other=aan@6"
+            )
+        return found
 
     @field_validator("version_policy")
     @classmethod

@@ -17,7 +17,7 @@ from service.wire.errors import Dialect, Failure
 from service.wire.inference import record
 from service.wire.openapi import json_body
 from service.wire.responses import json_response
-from service.wire.schemas import Inputs, ModelName
+from service.wire.schemas import EmbeddingInputs, ModelName
 from service.wire.vectors import MAX_DIMENSIONS, Embeddings, encode_texts, write_vector
 
 EncodingFormat = Literal["float", "base64"]
@@ -28,14 +28,14 @@ class EmbeddingsRequest(BaseModel):
 
     model_config = ConfigDict(extra="ignore", frozen=True, protected_namespaces=())
 
-    input: Inputs
+    input: EmbeddingInputs
     """One text or several."""
     model: ModelName | None = None
     """Name of the matcher; optional if there is only one or a default is set."""
-    encoding_format: EncodingFormat = "float"
-    """base64: the numbers as little-endian float32."""
-    dimensions: int | None = Field(default=None, ge=1, le=MAX_DIMENSIONS)
-    """Length of a vector; must be the model's."""
+    encoding_format: EncodingFormat | None = None
+    """base64: the numbers as little-endian float32; by default float."""
+    dimensions: int | None = Field(default=None, ge=0, le=MAX_DIMENSIONS)
+    """Length of a vector; must be the model's. Some clients send 0 for the default."""
 
 
 class OpenAIEmbedding(BaseModel):
@@ -102,13 +102,19 @@ router = DIALECT.router("OpenAI embeddings")
     ),
 )
 async def post_embeddings(
-    context: Context, asked: Annotated[EmbeddingsRequest, Depends(JsonBody(EmbeddingsRequest))]
+    context: Context, asked: Annotated[EmbeddingsRequest, Depends(JsonBody(EmbeddingsRequest, ignore_query=True))]
 ) -> Response:
     """Return a vector per text; the vector of a text longer than the model reads is the mean over its windows."""
     encoded = await encode_texts(
-        context, "input", asked.input, model=asked.model, dimensions=asked.dimensions, on_overflow="windows"
+        context,
+        "input",
+        asked.input,
+        model=asked.model,
+        dimensions=asked.dimensions or None,
+        on_overflow="windows",
+        limit=context.runtime.settings.max_embedding_documents,
     )
-    response = await offload(len(encoded.vectors), _write, encoded, asked.encoding_format)
+    response = await offload(len(encoded.vectors), _write, encoded, asked.encoding_format or "float")
     record(context, encoded.model, encoded.timing)
     return response
 

@@ -1,5 +1,6 @@
 """The served models, and the choice of the model for a request."""
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
@@ -18,6 +19,8 @@ from service.engine.served import AnyModel, ServedModel
 from service.errors import ModelNotFound
 from service.settings import Settings
 from service.versions import pinned
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=Task)
 ModelSource = Literal["request", "series", "default"]
@@ -41,7 +44,7 @@ class Models(Mapping[str, AnyModel]):
     """Served models: name -> highest version. Requests may pin any served version as `name@version`.
 
     Args:
-        settings: may name the default model of a task.
+        settings: may name the default model of a task, and aliases.
 
     """
 
@@ -49,6 +52,7 @@ class Models(Mapping[str, AnyModel]):
         self._versions: dict[str, dict[int, AnyModel]] = {}
         """Name -> version -> model, the highest version first."""
         self._by_task: dict[str, list[AnyModel]] = {}
+        self._aliases = settings.aliases
         self._from_settings = {
             task: Default(name, setting)
             for task, setting in DEFAULT_SETTINGS.items()
@@ -84,6 +88,12 @@ class Models(Mapping[str, AnyModel]):
     def versions(self, name: str) -> list[AnyModel]:
         """Served versions of a model, highest first; empty if none is served."""
         return list(self._versions.get(name, {}).values())
+
+    @property
+    def aliases(self) -> dict[str, AnyModel]:
+        """Alias -> model, of the aliases that are in effect: those of served models that are not a model's name."""
+        found = {alias: self._find(alias) for alias in self._aliases if alias not in self._versions}
+        return {alias: model for alias, model in found.items() if model is not None}
 
     def add(self, model: AnyModel) -> None:
         """Serve a version, in addition to the other versions of its name."""
@@ -142,7 +152,7 @@ class Models(Mapping[str, AnyModel]):
         """Find a served model: a given version, or the highest version of a name.
 
         Args:
-            name: `name`, or `name@version` for a given version.
+            name: `name`, `name@version` for a given version, or an alias.
             version: version, if `name` has none.
 
         Raises: ModelNotFound; the message lists the served versions of the model, or else the served models.
@@ -158,7 +168,9 @@ class Models(Mapping[str, AnyModel]):
         raise ModelNotFound(f"no model of that name is served; there are: {', '.join(self) or 'none'}")
 
     def _find(self, name: str) -> AnyModel | None:
-        """The model with this name, or `name@version`."""
+        """The model with this name, or `name@version`, or else with this alias."""
+        if name.partition("@")[0] not in self._versions:
+            name = self._aliases.get(name, name)
         name, separator, version = name.partition("@")
         found = self._versions.get(name, {})
         if not separator:
@@ -247,6 +259,21 @@ def check_defaults(manifests: Sequence[ExportManifest], settings: Settings) -> N
         if (name := getattr(settings, setting)) is not None and name not in (known := _names(manifests, task, name)):
             listed = ", ".join(known) or "none"
             raise BadExport(f"{setting} {name!r} is not among the exports for {task}: {listed}", "missing")
+
+
+def check_aliases(manifests: Sequence[ExportManifest], settings: Settings) -> None:
+    """Check that each alias of the settings is of a model among the exports. Raises: BadExport.
+
+    An alias that is the name of a model has no effect, which is logged: an export may be added at any time.
+    """
+    names = {manifest.name for manifest in manifests}
+    known = names | {pinned(manifest.name, manifest.version) for manifest in manifests}
+    for alias, name in settings.aliases.items():
+        if name not in known:
+            listed = ", ".join(sorted(known if "@" in name else names)) or "none"
+            raise BadExport(f"aliases: {alias} is for {name!r}, which is not among the exports: {listed}", "missing")
+        if alias in names:
+            log.warning("aliases: %s is the name of a model, which answers instead of %s", alias, name)
 
 
 def unknown_defaults(defaults: Mapping[str, str], manifests: Sequence[ExportManifest]) -> Iterator[str]:

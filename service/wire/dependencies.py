@@ -75,17 +75,19 @@ class JsonBody(Generic[M]):
 
     Args:
         schema: type of the body.
+        ignore_query: whether to ignore the query string, as other servers do; else it must be empty.
         strict: whether to reject 1.0 as an integer and "1" as a number; None: as each field is declared.
 
     """
 
-    def __init__(self, schema: type[M], *, strict: bool | None = True) -> None:
+    def __init__(self, schema: type[M], *, ignore_query: bool = False, strict: bool | None = True) -> None:
+        self._ignores_query = ignore_query
         self._parse = functools.partial(parse_json, schema, strict=strict)
 
     async def __call__(self, context: Context) -> M:
         """Read and validate the body. Raises: UnsupportedMedia, UnsupportedEncoding; what `read_json` raises."""
         check_media_type(context, JSON)
-        body: M = await read_json(context, self._parse)
+        body: M = await read_json(context, self._parse, ignore_query=self._ignores_query)
         return body
 
 

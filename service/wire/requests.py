@@ -76,12 +76,13 @@ async def read_body(context: RequestContext) -> bytes:
         raise DeadlineExceeded("the deadline passed before the body had arrived") from None
 
 
-async def read_json(context: RequestContext, parse: Callable[[bytes], T]) -> T:
+async def read_json(context: RequestContext, parse: Callable[[bytes], T], *, ignore_query: bool = False) -> T:
     """Read a JSON body, which holds all options, and parse it; the caller has checked the media type.
 
-    Raises: InvalidInput if the query string has options; what `read_body` and `parse_body` raise.
+    Raises: InvalidInput if the query string has options and is not ignored; what `read_body` and `parse_body` raise.
     """
-    check_no_query(context)
+    if not ignore_query:
+        check_no_query(context)
     return await parse_body(context, parse, await read_body(context))
 
 

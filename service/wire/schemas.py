@@ -1,6 +1,6 @@
 """Types of requests and responses of the service's own routes, for validation and the OpenAPI document."""
 
-from typing import Annotated, Any, NamedTuple, cast
+from typing import Annotated, Any, Literal, NamedTuple, cast
 
 from pydantic import (
     BaseModel,
@@ -44,6 +44,7 @@ def up_to(most: int, setting: str) -> Any:
 
 
 TextList = Annotated[list[str], up_to(MAX_TEXTS, "max_documents")]
+EmbeddedTexts = Annotated[list[str], up_to(MAX_TEXTS, "max_embedding_documents")]
 Candidates = Annotated[list[str], up_to(MAX_TEXTS, "max_rank_documents")]
 """Texts to score with one text."""
 
@@ -53,13 +54,13 @@ def text_or_list(value: object) -> str | None:
     return "text" if isinstance(value, str) else "list" if isinstance(value, list) else None
 
 
-Inputs = Annotated[
-    Annotated[str, Tag("text")] | Annotated[TextList, Tag("list")],
-    Discriminator(
-        text_or_list, custom_error_type="inputs", custom_error_message="Input should be a string or a list of strings"
-    ),
-]
+TEXT_OR_LIST = Discriminator(
+    text_or_list, custom_error_type="inputs", custom_error_message="Input should be a string or a list of strings"
+)
+Inputs = Annotated[Annotated[str, Tag("text")] | Annotated[TextList, Tag("list")], TEXT_OR_LIST]
 """One document or several."""
+EmbeddingInputs = Annotated[Annotated[str, Tag("text")] | Annotated[EmbeddedTexts, Tag("list")], TEXT_OR_LIST]
+"""One text or several, of which OpenAI's clients send more than other requests have."""
 
 
 MAX_CHANNELS = 10_000
@@ -486,6 +487,7 @@ class ModelLimits(BaseModel):
     document_bytes: int
     documents: int
     rank_documents: int
+    embedding_documents: int
     deadline_s: float
 
 
@@ -499,6 +501,21 @@ class ModelDescription(BaseModel):
     task: str
     ready: bool
     limits: ModelLimits
+
+
+class OpenAIModel(BaseModel):
+    """A model as OpenAI's clients read it."""
+
+    id: str
+    """A name or an alias."""
+    object: Literal["model"]
+    created: int
+    """When the model was loaded, in seconds since 1970."""
+    owned_by: str
+
+
+class NamedModelDescription(OpenAIModel, ModelDescription):
+    """Description of one model, by the name that was asked for."""
 
 
 class DefaultModel(BaseModel):
@@ -517,3 +534,6 @@ class ModelList(BaseModel):
     models: list[ModelDescription]
     defaults: dict[str, DefaultModel]
     """By task."""
+    object: Literal["list"]
+    data: list[OpenAIModel]
+    """Every name and alias, for OpenAI's clients."""

@@ -44,6 +44,7 @@ async def encode_texts(
     model: str | None,
     dimensions: int | None,
     on_overflow: OnOverflow,
+    limit: int,
 ) -> Embeddings:
     """Encode a text or several with a matcher.
 
@@ -54,13 +55,14 @@ async def encode_texts(
         model: name of the matcher; None for the default one.
         dimensions: length of a vector that the client asks for; None for the model's.
         on_overflow: what happens to texts longer than the model reads.
+        limit: maximum number of texts.
 
     Raises: InvalidInput, PayloadTooLarge, Overloaded, ModelNotFound, ClientDisconnect, and what
         `Matching.encode` raises.
 
     """
     given = [inputs] if isinstance(inputs, str) else inputs
-    check_count(place, len(given), context.runtime.settings.max_documents)
+    check_count(place, len(given), limit)
     served = context.runtime.models.choose(Matching, model)
     check_vectors(context, served.task, len(given), dimensions)
     texts = await offload(len(given), read_texts, context.runtime.settings, place, given)

@@ -38,7 +38,8 @@ OPENAI, TEI = b"/v1/embeddings", (b"/predict", b"/rerank", b"/similarity", b"/em
 HEAD_LENGTH = b"Inference-Header-Content-Length"
 MARK = b"5ecret that no answer may ever show to anybody"
 """Appears in bodies; longer than the part of an unknown name that an error shows."""
-ECHOING = (b"/v1/rank", b"/rerank")
+RERANK = (b"/v1/rerank", b"/v2/rerank")
+ECHOING = (b"/v1/rank", b"/rerank", *RERANK)
 BINARY_HEAD = (
     b'{"id":"7","inputs":[{"name":"text","datatype":"BYTES","shape":[1],"parameters":{"binary_data_size":%d}}],'
     b'"outputs":[{"name":"scores","parameters":{"binary_data":true,"classification":1}}]}' % (4 + len(MARK))
@@ -79,6 +80,9 @@ TEMPLATES = [
     (b"/predict", JSON, b'{"inputs":[["MARK","abc"],["abc","MARK"]],"raw_scores":true,"truncate":false}'),
     (b"/predict", JSON, b'{"inputs":"MARK","truncation_direction":"left","truncate":true}'),
     (b"/rerank", JSON, b'{"query":"MARK","texts":["MARK","abc"],"return_text":true,"top_n":1}'),
+    (b"/rerank", JSON, b'{"query":"MARK","documents":["MARK",{"text":"abc"}],"raw_scores":true,"model":null}'),
+    (b"/v1/rerank", JSON, b'{"query":"MARK","documents":["MARK",{"text":"abc","MARK":1}],"return_documents":true}'),
+    (b"/v2/rerank", JSON, b'{"query":"MARK","documents":["MARK","abc"],"model":"aan","top_n":1,"priority":"MARK"}'),
     (b"/similarity", JSON, b'{"inputs":{"source_sentence":"MARK","sentences":["MARK","abc"]},"parameters":null}'),
     (b"/embed", JSON, b'{"inputs":["MARK","abc"],"normalize":false,"prompt_name":null,"dimensions":64}'),
     (b"/", JSON, b'{"inputs":"MARK","parameters":{"top_k":1,"function_to_apply":"none"}}'),
@@ -346,6 +350,8 @@ def check_error(case: Case, status: int, body: Any) -> None:
         assert isinstance(body["error"], str), body
     elif case.path == OPENAI:
         assert body["error"]["code"] in CODES, body
+    elif case.path in RERANK:
+        assert body["message"] == body["detail"], body
     elif case.path in TEI:
         assert body["error_type"] == "Validation", body
     else:

@@ -98,7 +98,10 @@ VALID: dict[str, list[dict[str, Any]]] = {
     "GET /health": [{}],
     "GET /info": [{}],
     "POST /predict": [{"body": {"inputs": given}} for given in ("a", ["one", "two"], [["a"], ["b"]], [["one", "two"]])],
-    "POST /rerank": [{"body": {"query": "a query", "texts": ["one", "two"], "return_text": True}}],
+    "POST /rerank": [
+        {"body": {"query": "a query", "texts": ["one", "two"], "return_text": True}},
+        {"body": {"query": "a query", "documents": ["one", {"text": "two"}], "return_documents": True}},
+    ],
     "POST /similarity": [{"body": {"inputs": {"source_sentence": "a query", "sentences": ["one", "two"]}}}],
     "POST /embed": [{"body": {"inputs": "one"}}, {"body": {"inputs": ["one", "two"], "normalize": False}}],
     "POST /": [
@@ -110,6 +113,13 @@ VALID: dict[str, list[dict[str, Any]]] = {
         {"body": {"input": "one", "model": "aan"}},
         {"body": {"input": ["one", "two"], "encoding_format": "base64", "dimensions": 64}},
     ],
+    **{
+        f"POST /{version}/rerank": [
+            {"body": {"query": "a query", "documents": ["one", {"text": "two"}], "model": "aan"}},
+            {"body": {"query": "a query", "documents": ["one", "two"], "return_documents": True, "top_n": 1}},
+        ]
+        for version in ("v1", "v2")
+    },
     "GET /metrics": [{}],
     "GET /": [{}],
 }

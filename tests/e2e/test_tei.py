@@ -89,7 +89,7 @@ def test_rerank_orders_texts_by_score(client: httpx.Client, matcher: OfflineMatc
         assert same_score(rank["score"], matcher(query, texts[rank["index"]]))
     with_texts = [{**rank, "text": texts[rank["index"]]} for rank in ranks]
     assert ask(client, "/rerank", query=query, texts=texts, return_text=True).json() == with_texts
-    response = ask(client, "/rerank", query=query, documents=texts, top_n=2, return_documents=True, model="theirs")
+    response = ask(client, "/rerank", query=query, texts=texts, top_n=2, return_documents=True, model="theirs")
     assert response.json() == with_texts[:2]
     total = sum(len(text.encode()) for text in (query, *texts))
     assert read(response) == (total, total)

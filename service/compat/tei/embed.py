@@ -48,7 +48,9 @@ class EmbedRequest(EmbedOptions):
         EmbedRequest, {"inputs": ["Parsing with neural networks.", "Phrases in machine translation."]}
     ),
 )
-async def post_embed(context: Context, asked: Annotated[EmbedRequest, Depends(JsonBody(EmbedRequest))]) -> Response:
+async def post_embed(
+    context: Context, asked: Annotated[EmbedRequest, Depends(JsonBody(EmbedRequest, ignore_query=True))]
+) -> Response:
     """Return a vector per text; the vector of a text longer than the model reads is the mean over its windows."""
     return await answer_vectors(context, asked.inputs, asked)
 
@@ -56,7 +58,13 @@ async def post_embed(context: Context, asked: Annotated[EmbedRequest, Depends(Js
 async def answer_vectors(context: RequestContext, inputs: str | list[str], asked: EmbedOptions) -> Response:
     """Respond with a vector per text. Raises: what `encode_texts` raises."""
     encoded = await encode_texts(
-        context, "inputs", inputs, model=None, dimensions=asked.dimensions, on_overflow=asked.on_overflow
+        context,
+        "inputs",
+        inputs,
+        model=None,
+        dimensions=asked.dimensions,
+        on_overflow=asked.on_overflow,
+        limit=context.runtime.settings.max_documents,
     )
     response = await offload(len(encoded.vectors), _write, encoded.vectors, normalize=asked.normalize)
     return respond(context, ResponseStats.of(encoded.model, encoded.coverages, encoded.timing), response)

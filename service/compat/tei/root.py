@@ -70,7 +70,7 @@ class TaskRequest(EmbedOptions):
 )
 async def post_task(
     context: Context,
-    asked: Annotated[TaskRequest, Depends(JsonBody(TaskRequest))],
+    asked: Annotated[TaskRequest, Depends(JsonBody(TaskRequest, ignore_query=True))],
 ) -> Response:
     """Return labels of texts, best first, or scores of sentences; without a classifier, vectors of texts.
 

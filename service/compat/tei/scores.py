@@ -9,32 +9,41 @@
 | `[["a"], ["b"]]`             | several texts |
 | `[["a", "b"], ["c", "d"]]`   | several pairs |
 
-`/rerank` and `/similarity` return the matcher's scores of pairs.
+`/rerank` and `/similarity` return the matcher's scores of pairs. `/rerank` is also the path of other rerankers, such as
+vLLM and Infinity: a body with `documents` is answered in their format.
 """
 
+import functools
 import math
 import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 from fastapi import Depends
-from pydantic import AliasChoices, BaseModel, Discriminator, Field, Tag
+from pydantic import BaseModel, Discriminator, Field, Tag
 from starlette.responses import Response
 
 from artifact.documents import OnOverflow
 from artifact.errors import InvalidInput
 from artifact.tasks.classification import Classification
-from artifact.tasks.matching import Matching, Ranking
+from artifact.tasks.matching import Matching
 from service.compat.tei.errors import DIALECT
 from service.compat.tei.texts import ResponseStats, Truncation, respond
-from service.engine.served import ServedModel, Timing
 from service.offload import count_items, offload
 from service.wire.context import RequestContext
 from service.wire.dependencies import Context, JsonBody
 from service.wire.inference import run
 from service.wire.openapi import json_body
 from service.wire.parsing import check_count
-from service.wire.requests import read_document, read_text, read_texts
+from service.wire.ranking import (
+    RankedTexts,
+    RerankDocuments,
+    RerankOptions,
+    RerankResponse,
+    rank_texts,
+    write_ranking,
+)
+from service.wire.requests import read_document, read_text
 from service.wire.responses import json_response
 from service.wire.schemas import Candidates, text_or_list, up_to
 
@@ -78,16 +87,15 @@ class PredictRequest(_ScoreOptions):
     """A text, a pair of texts, or a list of texts or pairs, each in a list of its own."""
 
 
-class RerankRequest(_ScoreOptions):
-    """Body of `POST /rerank`; accepts Cohere's field names, too."""
+class TEIRerankRequest(RerankOptions, _ScoreOptions):
+    """Body of `POST /rerank`: with `texts`, TEI's, which ignores `model`; or else Cohere's, with `documents`."""
 
-    query: str
-    texts: Candidates = Field(validation_alias=AliasChoices("texts", "documents"))
+    texts: Candidates | None = None
     """Texts to rank."""
-    return_text: bool = Field(default=False, validation_alias=AliasChoices("return_text", "return_documents"))
-    """Whether to return the texts."""
-    top_n: int | None = Field(default=None, ge=1)
-    """Maximum number of results; by default all."""
+    documents: RerankDocuments | None = None
+    """Documents to rank, in the place of `texts`; the response is that of `/v1/rerank`."""
+    return_text: bool = False
+    """Whether to return the texts, like `return_documents`."""
 
 
 class SimilarityInput(BaseModel):
@@ -130,7 +138,7 @@ class TEIRank(BaseModel):
 )
 async def post_predict(
     context: Context,
-    asked: Annotated[PredictRequest, Depends(JsonBody(PredictRequest))],
+    asked: Annotated[PredictRequest, Depends(JsonBody(PredictRequest, ignore_query=True))],
 ) -> Response:
     """Return the labels of a text, best first, or the score of a pair; for a batch, a list of these."""
     inputs, is_batch = _batch(asked.inputs)
@@ -148,23 +156,33 @@ async def post_predict(
 @router.post(
     "/rerank",
     name="tei_rerank",
-    response_model=list[TEIRank],
+    response_model=list[TEIRank] | RerankResponse,
     responses=DIALECT.responses(),
     openapi_extra=json_body(
-        RerankRequest,
+        TEIRerankRequest,
         {
             "query": "Parsing with neural networks.",
             "texts": ["Neural parsers of natural language.", "Phrases in machine translation."],
         },
     ),
 )
-async def post_rerank(context: Context, asked: Annotated[RerankRequest, Depends(JsonBody(RerankRequest))]) -> Response:
+async def post_rerank(
+    context: Context,
+    asked: Annotated[TEIRerankRequest, Depends(JsonBody(TEIRerankRequest, ignore_query=True))],
+) -> Response:
     """Rank texts by their score with a query, best first."""
-    query, texts = ("query", asked.query), ("texts", asked.texts)
-    model, ranking, timing = await _rank_texts(context, query, texts, asked.on_overflow)
-    ranks = await offload(len(asked.texts), _best_texts, ranking, asked)
-    stats = ResponseStats.of(model, [ranking.query, *ranking.documents], timing)
-    return respond(context, stats, json_response(ranks))
+    query = ("query", asked.query)
+    if asked.texts is not None:
+        ranked = await rank_texts(context, query, ("texts", asked.texts), on_overflow=asked.on_overflow)
+        response = await offload(len(ranked.texts), _write_texts, ranked, asked)
+    elif asked.documents is not None:
+        documents = ("documents", asked.documents)
+        ranked = await rank_texts(context, query, documents, model=asked.model, on_overflow=asked.on_overflow)
+        score = functools.partial(_score, asked=asked)
+        response = await offload(len(ranked.texts), write_ranking, ranked, asked, score)
+    else:
+        raise InvalidInput.at("texts", "Field required; or give documents, for the response of /v1/rerank")
+    return respond(context, _stats(ranked), response)
 
 
 @router.post(
@@ -183,7 +201,7 @@ async def post_rerank(context: Context, asked: Annotated[RerankRequest, Depends(
     ),
 )
 async def post_similarity(
-    context: Context, asked: Annotated[SimilarityRequest, Depends(JsonBody(SimilarityRequest))]
+    context: Context, asked: Annotated[SimilarityRequest, Depends(JsonBody(SimilarityRequest, ignore_query=True))]
 ) -> Response:
     """Return the scores of texts with a source text, as in `/v1/rank`, in the order of the texts."""
     on_overflow = (asked.parameters or Truncation()).on_overflow
@@ -191,36 +209,27 @@ async def post_similarity(
 
 
 async def answer_similarity(context: RequestContext, inputs: SimilarityInput, on_overflow: OnOverflow) -> Response:
-    """Respond with the score of each text. Raises: what `Matching.rank` raises, and InvalidInput, PayloadTooLarge."""
+    """Respond with the score of each text. Raises: what `rank_texts` raises."""
     source, sentences = ("inputs.source_sentence", inputs.source_sentence), ("inputs.sentences", inputs.sentences)
-    model, ranking, timing = await _rank_texts(context, source, sentences, on_overflow)
-    stats = ResponseStats.of(model, [ranking.query, *ranking.documents], timing)
-    return respond(context, stats, json_response(ranking.scores))
+    ranked = await rank_texts(context, source, sentences, on_overflow=on_overflow)
+    return respond(context, _stats(ranked), json_response(ranked.ranking.scores))
 
 
-async def _rank_texts(
-    context: RequestContext, query: tuple[str, str], texts: tuple[str, Sequence[str]], on_overflow: OnOverflow
-) -> tuple[ServedModel[Matching], Ranking, Timing]:
-    """Score texts with a query by the default matcher; `query` and `texts` are (location, value)."""
-    settings, (place, documents) = context.runtime.settings, texts
-    check_count(place, len(documents), settings.max_rank_documents)
-    query_text = read_text(settings, *query)
-    candidates = await offload(len(documents), read_texts, settings, place, documents)
-    model = context.runtime.models.choose(Matching, None)
-    computation = model.task.rank(query_text, candidates, on_overflow, model.cache)
-    items = count_items(text.document for text in (query_text, *candidates))
-    ranking, timing = await run(context, model, computation, items)
-    return model, ranking, timing
+def _stats(ranked: RankedTexts) -> ResponseStats:
+    """Statistics of the response with a ranking."""
+    coverages = [ranked.ranking.query, *ranked.ranking.documents]
+    return ResponseStats.of(ranked.model, coverages, ranked.timing)
 
 
-def _best_texts(ranking: Ranking, asked: RerankRequest) -> list[dict[str, Any]]:
-    """The best texts in TEI's format."""
+def _write_texts(ranked: RankedTexts, asked: TEIRerankRequest) -> Response:
+    """Respond with the best texts in TEI's format."""
+    ranking = ranked.ranking
     ranks: list[dict[str, Any]] = [
         {"index": index, "score": _score(ranking.scores[index], asked)} for index in ranking.best(asked.top_n)
     ]
-    if asked.return_text:
-        ranks = [{**entry, "text": asked.texts[entry["index"]]} for entry in ranks]
-    return ranks
+    if asked.return_text or asked.return_documents:
+        ranks = [{**entry, "text": ranked.texts[entry["index"]]} for entry in ranks]
+    return json_response(ranks)
 
 
 def _batch(inputs: str | list[str] | list[list[str]]) -> tuple[list[list[str]], bool]:

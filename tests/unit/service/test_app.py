@@ -280,7 +280,7 @@ async def test_without_a_key_no_body_is_read(path: str) -> None:
 async def test_over_the_limit_no_body_is_read() -> None:
     app = create_app(runtime=runtime_with(settings=Settings(max_body_bytes=10)))
     headers = {"content-type": "application/json", "content-length": "1000000"}
-    for path in ("/v1/classify", "/v1/score", "/v1/rank", "/v1/forecast", "/embed", "/v1/embeddings"):
+    for path in ("/v1/classify", "/v1/score", "/v1/rank", "/v1/forecast", "/embed", "/v1/embeddings", "/v2/rerank"):
         start, _ = await send_to(app, path, never, headers)
         assert start["status"] == 413, path
 

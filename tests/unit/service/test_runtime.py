@@ -37,7 +37,10 @@ def test_models_are_loaded_with_their_defaults_and_metrics(tmp_path: Path, monke
 
     monkeypatch.setattr(runtimes, "load_models", load_models)
     (tmp_path / "defaults.json").write_text('{"text-classification": "other"}')
-    settings, metrics = Settings(exports=tmp_path), Metrics()
+    settings, metrics = Settings(exports=tmp_path, aliases={"lost": "none"}), Metrics()
+    with pytest.raises(BadExport, match="'none', which is not among the exports: mood, other"):
+        Runtime.load(settings, metrics)
+    asked.clear()
     runtime = Runtime.load(settings, metrics, ["mood"])
     assert asked == [(settings, ["mood"])]
     assert (runtime.settings, runtime.metrics) == (settings, metrics)

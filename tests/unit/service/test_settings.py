@@ -23,6 +23,25 @@ def test_models_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch, given: 
     assert Settings().models == ("imdb-s3", "aan")
 
 
+@pytest.mark.parametrize("given", ["gpt=imdb-s3,BAAI/bge:v1=aan@6", " gpt=imdb-s3 , BAAI/bge:v1=aan@6 "])
+def test_aliases_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    monkeypatch.setenv("LONGDOC_ALIASES", given)
+    assert Settings().aliases == {"gpt": "imdb-s3", "BAAI/bge:v1": "aan@6"}
+
+
+ALIASES = (
+    "",
+    "gpt",
+    "gpt=",
+    "=aan",
+    "gpt=aan,",
+    "a=b=c",
+    "a b=aan",
+    "gpt=A",
+    "gpt=aan@x",
+    "a=aan,a=ili",
+    129 * "a" + "=aan",
+)
 ORIGINS = ("", ",", "null", "example.org", "https://example.org/", "https://a@example.org", "https://é.org")
 
 
@@ -30,6 +49,7 @@ ORIGINS = ("", ",", "null", "example.org", "https://example.org/", "https://a@ex
     ("given", "named"),
     [
         *(({"cors_origins": origins}, "cors_origins") for origins in ORIGINS),
+        *(({"aliases": aliases}, "give different names as alias=model") for aliases in ALIASES),
         *(({"models": names}, "models") for names in ("", "imdb-s3,", "imdb-s3/4", "../exports", "A")),
         *(({name: 1e300}, "86400") for name in ("drain_delay_s", "drain_timeout_s")),
         ({"version_policy": "imdb-s3"}, "latest, all, or"),

@@ -67,10 +67,18 @@ async def test_vectors_may_be_base64() -> None:
     ],
 )
 async def test_error_names_the_wrong_value(body: dict[str, Any], status: int, param: str | None, message: str) -> None:
-    async with serving(classifier(), matcher(), settings=Settings(max_documents=3)) as client:
+    settings = Settings(max_documents=1, max_embedding_documents=3)
+    async with serving(classifier(), matcher(), settings=settings) as client:
         error = check_error(await client.post("/v1/embeddings", json=body), status)
     assert error["message"].startswith(message)
     assert error["param"] == param
+
+
+async def test_null_zero_and_the_query_string_mean_nothing() -> None:
+    body = {"input": ["+++----"] * 257, "encoding_format": None, "dimensions": 0, "model": None}
+    async with serving(matcher()) as client:
+        found = answer(await client.post("/v1/embeddings?api-version=2024-02-01", json=body))
+    assert [entry["embedding"] for entry in found["data"]] == [[0.6, 0.8]] * 257
 
 
 async def test_backend_error_has_openais_format() -> None:

@@ -14,7 +14,15 @@ from artifact.tasks.classification import Classification
 from artifact.tasks.forecasting import Forecasting
 from artifact.tasks.matching import Matching
 from service.engine.engine import Engine
-from service.engine.selection import DEFAULT_SETTINGS, Default, Models, check_defaults, check_task, unknown_defaults
+from service.engine.selection import (
+    DEFAULT_SETTINGS,
+    Default,
+    Models,
+    check_aliases,
+    check_defaults,
+    check_task,
+    unknown_defaults,
+)
 from service.engine.served import AnyModel
 from service.errors import ModelNotFound
 from service.metrics import Metrics
@@ -24,9 +32,9 @@ from tests.support.models import CONTEXT, classifier, forecaster, matcher
 LISTED: Mapping[str, str] = {"text-classification": "other"}
 
 
-def served(*models: LoadedModel, listed: Mapping[str, str] = MappingProxyType({}), **defaults: str) -> Models:
+def served(*models: LoadedModel, listed: Mapping[str, str] = MappingProxyType({}), **settings: str) -> Models:
     """Return models with batchers that compute nothing."""
-    engine = Engine(models, Settings.model_validate(defaults), Metrics(), listed)
+    engine = Engine(models, Settings.model_validate(settings), Metrics(), listed)
     engine.close()
     return engine.models
 
@@ -44,6 +52,20 @@ def test_model_is_found_by_name_and_version(models: Models) -> None:
         models.named("other", "1")
     with pytest.raises(ModelNotFound, match="there are: mood, other, twins, naive"):
         models.named("none")
+
+
+def test_model_is_found_by_an_alias_unless_it_is_the_name_of_a_model() -> None:
+    aliases = "gpt=mood,old=mood@1,twins=mood,lost=none,again=gpt,a@b=mood"
+    models = served(classifier(), classifier(version=2), matcher(), aliases=aliases)
+    assert models.named("gpt") is models.asked("text-classification", "gpt") is models["mood"]
+    assert models.choose(Classification, "old").manifest.version == 1
+    assert models.choose(Matching, "twins") is models["twins"]
+    assert models.aliases == {"gpt": models["mood"], "old": models.named("mood", "1"), "a@b": models["mood"]}
+    for unknown in ("lost", "again", "gpt@2"):
+        with pytest.raises(ModelNotFound, match="there are: mood, twins"):
+            models.named(unknown)
+    models.discard("twins", 1)
+    assert models.named("twins") is models["mood"]
 
 
 @pytest.fixture
@@ -272,6 +294,18 @@ def test_default_that_is_not_served_is_refused(task: str, setting: str) -> None:
     models = manifests(classifier(), matcher(), forecaster())
     with pytest.raises(BadExport, match=f"{setting} 'none' is not among the exports for {task}: "):
         check_defaults(models, Settings.model_validate({setting: "none"}))
+
+
+def test_alias_of_a_model_that_is_not_served_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    manifests = [classifier(version=2).manifest, matcher().manifest]
+    check_aliases(manifests, Settings(aliases={"gpt": "mood", "old": "mood@2"}))
+    assert not caplog.messages
+    with pytest.raises(BadExport, match=r"aliases: gpt is for 'none', which is not among the exports: mood, twins$"):
+        check_aliases(manifests, Settings(aliases={"gpt": "none"}))
+    with pytest.raises(BadExport, match=r"'mood@1', which is not among the exports: mood, mood@2, twins, twins@1$"):
+        check_aliases(manifests, Settings(aliases={"gpt": "mood@1"}))
+    check_aliases(manifests, Settings(aliases={"twins": "mood"}))
+    assert caplog.messages == ["aliases: twins is the name of a model, which answers instead of mood"]
 
 
 def test_default_of_another_task_is_rejected() -> None:

@@ -6,8 +6,22 @@ from service.settings import Settings
 from tests.support.models import answer, classifier, forecaster, serving
 from tests.support.problems import check_problem
 
-SETTINGS = Settings(max_body_bytes=1, max_document_bytes=2, max_documents=3, max_rank_documents=4, deadline_s=5)
-LIMITS = {"body_bytes": 1, "document_bytes": 2, "documents": 3, "rank_documents": 4, "deadline_s": 5.0}
+SETTINGS = Settings(
+    max_body_bytes=1,
+    max_document_bytes=2,
+    max_documents=3,
+    max_rank_documents=4,
+    max_embedding_documents=6,
+    deadline_s=5,
+)
+LIMITS = {
+    "body_bytes": 1,
+    "document_bytes": 2,
+    "documents": 3,
+    "rank_documents": 4,
+    "embedding_documents": 6,
+    "deadline_s": 5.0,
+}
 
 
 async def test_models_list_the_public_fields_of_their_manifests() -> None:
@@ -23,7 +37,8 @@ async def test_models_list_the_public_fields_of_their_manifests() -> None:
 async def test_single_model_equals_its_entry_in_the_list() -> None:
     async with serving(classifier(), forecaster()) as client:
         one = answer(await client.get("/v1/models/naive"))
-        assert one == answer(await client.get("/v1/models"))["models"][1]
+        listed = answer(await client.get("/v1/models"))
+        assert one == {**listed["data"][1], **listed["models"][1]}
         client.engine.models["naive"].batcher.close()
         assert answer(await client.get("/v1/models/naive")) == {**one, "ready": False}
         assert answer(await client.get("/v1/models/mood"))["ready"] is True
@@ -38,9 +53,23 @@ async def test_every_version_is_listed_and_a_name_alone_means_the_highest() -> N
         one, two = [answer(await client.get(f"/v1/models/{name}")) for name in ("mood@1", "mood")]
         problem = check_problem(await client.get("/v1/models/mood@3"), 404, "model_not_found")
     assert [(model["name"], model["version"]) for model in listed["models"]] == [("mood", 2), ("mood", 1), ("naive", 1)]
-    assert listed["models"][:2] == [two, one]
+    assert [model.items() <= found.items() for model, found in zip(listed["models"], (two, one), strict=False)] == [
+        True
+    ] * 2
+    assert [model["id"] for model in (one, two)] == ["mood@1", "mood"]
     assert listed["defaults"]["text-classification"] == {"model": "mood@1", "reason": "default_classifier"}
     assert problem["detail"] == "model mood is served in versions 2, 1 only"
+
+
+async def test_names_and_aliases_are_listed_as_openai_does() -> None:
+    settings = Settings(aliases={"gpt": "naive", "lost": "none", "naive": "mood"})
+    async with serving(classifier(version=2), classifier(version=1), forecaster(), settings=settings) as client:
+        listed = answer(await client.get("/v1/models?api-version=2024-02-01"))
+        alias = answer(await client.get("/v1/models/gpt"))
+        created = client.engine.models["naive"].loaded_at
+    assert (listed["object"], [model["id"] for model in listed["data"]]) == ("list", ["mood", "naive", "gpt"])
+    assert listed["data"][2] == {"id": "gpt", "object": "model", "created": created, "owned_by": "longdoc-serve"}
+    assert (alias["id"], alias["name"]) == ("gpt", "naive")
 
 
 async def test_card_of_a_version_is_returned_as_markdown() -> None:

@@ -1,5 +1,6 @@
 """Vectors as numbers in JSON."""
 
+import functools
 import json
 
 import numpy as np
@@ -8,7 +9,6 @@ import pytest
 from artifact.errors import InvalidInput
 from artifact.tasks.matching import Matching
 from service.errors import PayloadTooLarge
-from service.settings import Settings
 from service.wire.requests import MAX_NUMBERS, NUMBER_BYTES
 from service.wire.responses import json_response
 from service.wire.vectors import check_vectors, encode_texts, write_vector
@@ -33,13 +33,14 @@ async def test_size_of_vectors_is_limited_and_counted_as_held() -> None:
 
 @pytest.mark.parametrize("inputs", ["++-", ["++-", "-" * 20]])
 async def test_texts_are_encoded_by_the_matcher(inputs: str | list[str]) -> None:
-    asked = context(models=[matcher()], settings=Settings(max_documents=2))
+    asked = context(models=[matcher()])
+    encode = functools.partial(encode_texts, asked, "input", on_overflow="head", limit=2)
     try:
-        encoded = await encode_texts(asked, "input", inputs, model="twins", dimensions=2, on_overflow="head")
+        encoded = await encode(inputs, model="twins", dimensions=2)
         with pytest.raises(PayloadTooLarge, match="input: 3; at most 2"):
-            await encode_texts(asked, "input", ["++"] * 3, model=None, dimensions=None, on_overflow="head")
+            await encode(["++"] * 3, model=None, dimensions=None)
         with pytest.raises(InvalidInput, match="dimensions: 3"):
-            await encode_texts(asked, "input", inputs, model=None, dimensions=3, on_overflow="head")
+            await encode(inputs, model=None, dimensions=3)
     finally:
         asked.runtime.close()
     expected = [([2, 1], 3), ([0, 16], 16)][: 1 if isinstance(inputs, str) else 2]

@@ -73,19 +73,36 @@ async def test_long_text_is_read_completely_or_truncated(options: dict[str, Any]
         assert float(response.headers[f"x-{stage}-time"]) >= 0
 
 
-@pytest.mark.parametrize(("query", "texts"), [("query", "texts"), ("query", "documents")])
-async def test_texts_are_ranked(query: str, texts: str) -> None:
-    body = {query: "++", texts: ["--", "+.", "++"]}
+async def test_texts_are_ranked() -> None:
+    body = {"query": "++", "texts": ["--", "+.", "++"], "documents": ["++"], "model": "theirs"}
     async with serving(matcher()) as client:
         response = await client.post("/rerank", json=body)
         best = answer(await client.post("/rerank", json={**body, "top_n": 1, "return_text": True}))
+        same = answer(await client.post("/rerank?api-version=1", json={**body, "top_n": 1, "return_documents": True}))
     assert answer(response) == [
         {"index": 2, "score": 0.833333},
         {"index": 1, "score": 0.75},
         {"index": 0, "score": 0.5},
     ]
     assert response.headers["x-bytes-total"] == "8"
-    assert best == [{"index": 2, "score": 0.833333, "text": "++"}]
+    assert best == same == [{"index": 2, "score": 0.833333, "text": "++"}]
+
+
+async def test_documents_are_ranked_as_by_other_rerankers() -> None:
+    body = {"query": "++", "documents": ["--", {"text": "++"}, LONG], "model": "twins"}
+    async with serving(classifier(), matcher()) as client:
+        response = await client.post("/rerank", json=body)
+        other = answer(await client.post("/v1/rerank", json=body))
+        options = {"top_n": 1, "return_documents": True, "raw_scores": True, "truncate": True}
+        best = answer(await client.post("/rerank", json={**body, **options}))
+        unknown = await client.post("/rerank", json={**body, "model": "theirs"})
+    found = answer(response)
+    assert {**found, "id": other["id"]} == other
+    assert response.headers["x-bytes-total"] == str(found["usage"]["total_tokens"]) == "34"
+    (result,) = best["results"]
+    assert (result["index"], result["document"]) == (2, {"text": LONG})
+    assert result["relevance_score"] == pytest.approx(math.log(0.875 / 0.125), abs=1e-5)
+    assert check_error(unknown, 404).startswith("no model of that name is served")
 
 
 async def test_sentences_are_scored_in_order() -> None:
@@ -106,7 +123,8 @@ async def test_sentences_are_scored_in_order() -> None:
         ("/predict", {"inputs": LONG, "truncate": False}, "input 0: the document has 28 bytes; the model reads 16"),
         ("/predict", {"inputs": ["++", "+"]}, "inputs.0.1: the document has 1 bytes; the model needs at least 2"),
         ("/rerank", {"query": "++", "texts": []}, "texts: at least 1 is needed"),
-        ("/rerank", {"query": "++"}, "texts: Field required"),
+        ("/rerank", {"query": "++"}, "texts: Field required; or give documents"),
+        ("/rerank", {"query": "++", "documents": []}, "documents: at least 1 is needed"),
         ("/similarity", {"inputs": "++"}, "inputs: Input should be an object"),
         (
             "/similarity",
