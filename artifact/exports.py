@@ -80,6 +80,14 @@ def read_manifest(folder: Path) -> ExportManifest:
     return manifest
 
 
+def created_at(folder: Path) -> int:
+    """When the manifest of an export was written, in seconds since 1970; 0 if the file is gone."""
+    try:
+        return int((folder / MANIFEST).stat().st_mtime)
+    except OSError:
+        return 0
+
+
 def read_card(folder: Path) -> str:
     """The card of an export, as Markdown; empty if there is none, or if it cannot be read."""
     try:

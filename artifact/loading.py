@@ -13,7 +13,7 @@ from artifact.arrays import Array, Floats
 from artifact.backends import create_backend
 from artifact.backends.base import LOAD_LIMIT_S, Device, InferenceBackend, output_error
 from artifact.errors import BadExport
-from artifact.exports import read_card, read_manifest, versions_of
+from artifact.exports import created_at, read_card, read_manifest, versions_of
 from artifact.manifest import MAX_FILE_BYTES, NAME, ArrayFile, ExportManifest, Format, Graph, Precision
 from artifact.tasks import CLASSES
 from artifact.tasks.base import Task
@@ -36,6 +36,8 @@ class LoadedModel:
     """Backend of the second graph, if the task has one."""
     card: str = ""
     """The card of the export, as Markdown; empty without one."""
+    created: int = 0
+    """`created_at` of its folder."""
 
     @property
     def manifest(self) -> ExportManifest:
@@ -158,7 +160,7 @@ def load_export(
     how = f"{format}, {backends[0].device}, {manifest.precision}"
     log.info("%s %s: loaded in %.2f s (%s)", manifest.name, manifest.version, seconds, how)
     head = backends[1] if len(backends) > 1 else None
-    return LoadedModel(task, backends[0], format, seconds, head, read_card(folder))
+    return LoadedModel(task, backends[0], format, seconds, head, read_card(folder), created_at(folder))
 
 
 def _golden_batches(graph: Graph, golden: dict[str, Array], buckets: Sequence[int]) -> Iterator[dict[str, Array]]:

@@ -1,8 +1,8 @@
 """Document pairs, their splits and terms of use. Used by `model.tasks.matching`."""
 
-import hashlib
 import random
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from model.data import own
 from model.data.hard_negatives import nearest
 from model.data.lines import encode, read_lines
 from model.data.own import Example, OwnTexts, ReadFile, TextColumns
+from model.data.splits import assign
 from model.errors import UserError
 
 DOCUMENTS, PAIRS = "aan_retrieval_docs.jsonl.xz", "aan_retrieval_pairs.jsonl.xz"
@@ -139,7 +140,7 @@ def degree_of(label: str) -> float | None:
 
 
 def _own(config: PairsConfig, source: OwnTexts) -> Pairs:
-    """User data with its splits. Without splits of its own, pairs are split by their first text, 8:1:1."""
+    """User data with its splits. Without splits of its own, pairs are split by their first text."""
     path = source.data.path
     found, found_notes = source.split_rows(config.split_column)
     rows = labelled_pairs(config, found)
@@ -148,14 +149,17 @@ def _own(config: PairsConfig, source: OwnTexts) -> Pairs:
         raise UserError(f"{path}: no label in column {config.label_column!r}")
     kept, leaks = own.without_leaks(labelled)
     taken = {row.split for row in kept}
+    free = [row for row in kept if NAMES.get(row.split, "train") == "train"]
+    fractions = {name: 0.1 for name in ("validation", "test") if name not in taken}
+    kinds = _kinds(free)
+    many = {kind for kind, count in Counter(kinds.values()).items() if count > len(fractions)}
+    assigned = assign({text: kind for text, kind in kinds.items() if kind in many}, fractions, config.split_seed)
     parts: dict[str, list[Example]] = {split: [] for split in SPLITS}
-    seed = config.split_seed.to_bytes(8, "little", signed=True)
+    for row in free:
+        parts[NAMES[assigned.get(row.texts[0], "train")]].append(row)
     for row in kept:
-        if (split := NAMES.get(row.split, "train")) == "train":
-            part = hashlib.sha256(seed + row.texts[0]).digest()[0] * 10 // 256
-            name = ("test", "validation")[part] if part < 2 else "train"
-            split = "train" if name in taken else NAMES[name]
-        parts[split].append(row)
+        if (split := NAMES.get(row.split, "train")) != "train":
+            parts[split].append(row)
     counts = () if config.graded else class_notes(row.written for row in kept)
     notes = (*counts, *found_notes, *own.missing_labels(rows))
     if leaks:
@@ -165,6 +169,14 @@ def _own(config: PairsConfig, source: OwnTexts) -> Pairs:
         pairs, added = with_hard_negatives(pairs, config.hard_negatives)
         notes += (f"hard negatives: {', '.join(f'{count} {split}' for split, count in added.items())} pairs are added",)
     return replace(_checked(config, pairs, path, SPLITS), notes=notes, fingerprint=source.fingerprint)
+
+
+def _kinds(rows: Sequence[Example]) -> dict[bytes, str]:
+    """For each first text, whether its pairs match, do not, or both, so that each split has its share of all three."""
+    found = dict[bytes, set[bool]]()
+    for row in rows:
+        found.setdefault(row.texts[0], set()).add((degree_of(row.label) or 0) >= MATCH)
+    return {text: str(sorted(matches)) for text, matches in found.items()}
 
 
 def _table(config: PairsConfig, parts: dict[str, list[Example]]) -> Pairs:
@@ -215,6 +227,10 @@ def with_hard_negatives(pairs: Pairs, count: int) -> tuple[Pairs, dict[str, int]
     return replace(pairs, table=table, places=() if "test" in added else pairs.places), added
 
 
+def _number(pairs: int) -> str:
+    return f"{pairs} pair{'' if pairs == 1 else 's'}"
+
+
 def _checked(config: PairsConfig, pairs: Pairs, path: Path, needed: tuple[str, ...]) -> Pairs:
     """The pairs. Raises: UserError for a split without both labels, or without two different degrees."""
     for split in needed:
@@ -222,16 +238,19 @@ def _checked(config: PairsConfig, pairs: Pairs, path: Path, needed: tuple[str, .
         degrees = np.unique(targets)
         if len(degrees) > 1:  # without degrees, these are 0 and 1
             continue
-        how, hint = " (by the first text of each pair)", "; --hard-negatives adds pairs that do not match"
+        how, hint = " (by the first text of each pair)", "; give more pairs, or splits of your own"
+        if not config.hard_negatives and (degrees >= MATCH).any():
+            hint = "; --hard-negatives adds pairs that do not match"
         if len(needed) == 1:  # a file to evaluate
             how = hint = ""
         if config.graded:
-            found = f"{len(targets)} pairs of degree {degrees[0]:g}" if len(degrees) else "no pairs"
+            found = f"{_number(len(targets))} of degree {degrees[0]:g}" if len(degrees) else "no pairs"
             rule = "two different degrees are needed"
         else:
             matches = int(targets.sum())
-            found, rule = f"{matches} pairs of label 1, {len(targets) - matches} of label 0", "both are needed"
-        raise UserError(f"{path}: the {split} split{how} has {found}; {rule}{hint if (degrees >= MATCH).any() else ''}")
+            found, rule = f"{_number(matches)} of label 1, {len(targets) - matches} of label 0", "both are needed"
+        name = "validation" if split == "val" else split
+        raise UserError(f"{path}: the {name} split{how} has {found}; {rule}{hint}")
     return pairs
 
 

@@ -122,7 +122,7 @@ def train_vectors(
                 rates[epoch : epoch + 2],
                 state,
             )
-            bar.set_postfix(loss=f"{loss:.4f}")
+            bar.set_postfix(loss=f"{loss:.4f}", refresh=False)
             bar.update()
             if path is not None and (epoch + 1) % EPOCHS_PER_CHECKPOINT == 0:
                 write_arrays(path, {"of_documents": of_documents, "vectors": vectors, "epoch": epoch + 1})

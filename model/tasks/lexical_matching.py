@@ -269,9 +269,10 @@ def _record(
     """
     logits = held_out_logits(lexical.logits, None if encoder is None else encoder.logits, lexical.targets)
     losses, view = cross_entropies(logits, lexical.targets), lexical if encoder is None else encoder
+    ranked = logits if encoder is not None else lexical.logits  # one weight does not change the order of pairs
     return {
         "stage": stage,
-        f"validation_{task.metric}": task.value(logits[:, 0], lexical.targets[:, 0]),
+        f"validation_{task.metric}": task.value(ranked[:, 0], lexical.targets[:, 0]),
         "validation_cross_entropy": float(losses.mean()),
         "examples_per_second": view.examples / view.seconds,
         "peak_memory_bytes": peak_memory_bytes(torch.device("cpu")),

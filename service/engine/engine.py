@@ -163,7 +163,9 @@ class Engine:
         if model.task.has_head:
             cache = EncodingCache(self._settings.max_cache_bytes, model_metrics)
             model_metrics.watch_cache(lambda: cache.size)
-        return ServedModel(model.task, batcher, model_metrics, model.run_head, self._foreground, cache, model.card)
+        return ServedModel(
+            model.task, batcher, model_metrics, model.run_head, self._foreground, cache, model.card, model.created
+        )
 
     @property
     def is_ready(self) -> bool:

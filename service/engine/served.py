@@ -76,8 +76,8 @@ class ServedModel(Generic[T]):
     """Vectors of texts; None if the task has no head."""
     card: str
     """The card of the export, as Markdown; empty without one."""
-    loaded_at: int = field(default_factory=lambda: int(time.time()), init=False, compare=False)
-    """When it was loaded, in seconds since 1970."""
+    created: int
+    """When the manifest of the export was written, in seconds since 1970."""
     in_flight: _InFlight = field(init=False, repr=False, compare=False)
     """Counts a request while its block runs; an upload of lines is one request."""
 

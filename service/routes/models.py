@@ -85,7 +85,7 @@ async def get_card(model: NamedModel) -> Response:
 
 def _for_openai(name: str, model: AnyModel) -> dict[str, Any]:
     """A model with the name by which it is asked for, as OpenAI's clients read it."""
-    return {"id": name, "object": "model", "created": model.loaded_at, "owned_by": "longdoc-serve"}
+    return {"id": name, "object": "model", "created": model.created, "owned_by": "longdoc-serve"}
 
 
 def _describe(runtime: Runtime, model: AnyModel) -> dict[str, Any]:

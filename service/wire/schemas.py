@@ -510,7 +510,7 @@ class OpenAIModel(BaseModel):
     """A name or an alias."""
     object: Literal["model"]
     created: int
-    """When the model was loaded, in seconds since 1970."""
+    """When the manifest of the export was written, in seconds since 1970."""
     owned_by: str
 
 

@@ -18,10 +18,10 @@ import artifact.loading
 from artifact.backends import create_backend
 from artifact.backends.base import InferenceBackend, Tensors
 from artifact.errors import BadExport
-from artifact.exports import CARD, MAX_CARD_BYTES, read_card, read_manifest, version_folder
+from artifact.exports import CARD, MAX_CARD_BYTES, created_at, read_card, read_manifest, version_folder
 from artifact.files import MAX_JSON_BYTES
 from artifact.loading import load_export
-from artifact.manifest import MAX_EXPORT_BYTES, MAX_FILE_BYTES, Precision
+from artifact.manifest import MANIFEST, MAX_EXPORT_BYTES, MAX_FILE_BYTES, Precision
 from artifact.tasks import TASKS
 from artifact.tasks.classification import ClassifierManifest
 from service.__main__ import main
@@ -574,3 +574,10 @@ def test_model_that_never_ends_is_stopped(classifier: Path, monkeypatch: pytest.
     make_endless(classifier)
     monkeypatch.setattr(artifact.loading, "LOAD_LIMIT_S", 0.2)
     check_refusal(classifier, "timeout", "golden.npz: computing the golden inputs takes more than 0.2 s")
+
+
+def test_export_is_as_old_as_its_manifest(classifier: Path) -> None:
+    os.utime(classifier / MANIFEST, (0, 1_234_567_890))
+    assert created_at(classifier) == 1_234_567_890
+    (classifier / MANIFEST).unlink()
+    assert created_at(classifier) == 0

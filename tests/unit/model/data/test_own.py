@@ -958,6 +958,18 @@ def test_pairs_without_a_label_or_text_are_dropped_and_counted(write: Write) -> 
     )
 
 
+@pytest.mark.parametrize("texts", [4, 10, 40])
+def test_few_first_texts_are_in_all_splits(write: Write, texts: int) -> None:
+    """Each with a pair of both labels, so that each split needs one."""
+    rows = [{"a": f"question {i // 2}", "b": f"answer {i}", "label": i % 2} for i in range(2 * texts)]
+    for seed in range(5):
+        pairs = load_pairs(PAIRS.model_copy(update={"split_seed": seed}), write("a.jsonl", json_lines(rows)))
+        held_out = max(1, texts // 10)
+        assert [len(pairs.table[split]) for split in ("val", "test")] == [2 * held_out] * 2
+        for split in SPLITS:
+            assert set(pairs.table[split][:, 2].tolist()) == {0, 1}
+
+
 def test_split_without_pairs_of_both_labels_is_an_error(write: Write) -> None:
     rows = [{**row, "label": 1} for row in pair_rows(100)]
     with pytest.raises(UserError, match=r"the train split .* has \d+ pairs of label 1, 0 of label 0; both are needed"):

@@ -66,7 +66,7 @@ async def test_names_and_aliases_are_listed_as_openai_does() -> None:
     async with serving(classifier(version=2), classifier(version=1), forecaster(), settings=settings) as client:
         listed = answer(await client.get("/v1/models?api-version=2024-02-01"))
         alias = answer(await client.get("/v1/models/gpt"))
-        created = client.engine.models["naive"].loaded_at
+        created = client.engine.models["naive"].created
     assert (listed["object"], [model["id"] for model in listed["data"]]) == ("list", ["mood", "naive", "gpt"])
     assert listed["data"][2] == {"id": "gpt", "object": "model", "created": created, "owned_by": "longdoc-serve"}
     assert (alias["id"], alias["name"]) == ("gpt", "naive")
