@@ -40,7 +40,8 @@ def test_every_model_is_described(shown: Visit, server: Server, tmp_path: Path) 
         card = server.get(f"/v1/models/{model['name']}/card").text
         expect(details.locator("pre")).to_have_text(card, use_inner_text=True)
     curl, python = shown.copied("Copy as curl"), shown.copied("Copy as Python")
-    assert run_curl(curl, tmp_path) == run_python(python, tmp_path) == server.get("/v1/models/weather").json()
+    weather = server.get(f"/v1/models/weather@{server.get('/v1/models/weather').json()['version']}").json()
+    assert run_curl(curl, tmp_path) == run_python(python, tmp_path) == weather
 
 
 def test_queue_is_the_one_of_the_moment(
