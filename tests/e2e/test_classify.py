@@ -94,8 +94,10 @@ def test_headers_have_request_id_and_timing(client: httpx.Client) -> None:
 
 
 def test_models_lists_labels_and_limits(client: httpx.Client, manifest: ClassifierManifest) -> None:
-    (model,) = (m for m in client.get("/v1/models").json()["models"] if m["name"] == manifest.name)
-    assert model == client.get(f"/v1/models/{manifest.name}").json()
+    listed = client.get("/v1/models").json()
+    (model,) = (m for m in listed["models"] if m["name"] == manifest.name)
+    (of_openai,) = (m for m in listed["data"] if m["id"] == manifest.name)
+    assert model | of_openai == client.get(f"/v1/models/{manifest.name}").json()
     assert model["ready"] is True
     assert model["labels"] == list(manifest.labels)
     assert model["data_terms"] == manifest.data_terms
