@@ -21,6 +21,8 @@ from model.errors import UserError
 
 DOCUMENTS, PAIRS = "aan_retrieval_docs.jsonl.xz", "aan_retrieval_pairs.jsonl.xz"
 SPLITS = ("train", "val", "test")
+HELD_OUT = 0.1
+"""Fraction of the first texts of own pairs for validation, and for testing."""
 NAMES = {"train": "train", "validation": "val", "test": "test"}
 """Split of user data -> split of the table."""
 BINARY = (0.0, 1.0)
@@ -150,7 +152,7 @@ def _own(config: PairsConfig, source: OwnTexts) -> Pairs:
     kept, leaks = own.without_leaks(labelled)
     taken = {row.split for row in kept}
     free = [row for row in kept if NAMES.get(row.split, "train") == "train"]
-    fractions = {name: 0.1 for name in ("validation", "test") if name not in taken}
+    fractions = {name: HELD_OUT for name in ("validation", "test") if name not in taken}
     kinds = _kinds(free)
     many = {kind for kind, count in Counter(kinds.values()).items() if count > len(fractions)}
     assigned = assign({text: kind for text, kind in kinds.items() if kind in many}, fractions, config.split_seed)
