@@ -100,11 +100,11 @@ French reviews; Russian sentences with an emotion; news with a topic."""
 
 
 def measure(args: argparse.Namespace) -> Iterator[Data]:
-    """Train on the draws that the record lacks, in the order of sizes, then draws."""
+    """Train on the draws that the record lacks: one draw of every size first."""
     runs: list[Data] = earlier(NAME, args.out).get("runs", [])
     done = {(run["documents"], run["size"], run["draw"]) for run in runs}
     read = functools.cache(lambda name: SETS[name](args.data_dir))
-    wanted = [(name, size, draw) for size in SIZES for draw in range(DRAWS) for name in args.sets]
+    wanted = [(name, size, draw) for draw in range(DRAWS) for size in SIZES for name in args.sets]
     for name, size, draw in tqdm([key for key in wanted if key not in done], unit="run"):
         if size + size // 10 <= len(read(name)[0]):
             runs.append(measure_draw(name, read(name), size, draw, args))
