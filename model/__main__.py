@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +20,10 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command, by default from sys.argv; returns 0, 2 after an error (one line on stderr), 130 after Ctrl-C."""
+    """Run one command, by default from sys.argv; returns 0, 2 after an error (one line on stderr), 130 after Ctrl-C.
+
+    As a program it ends in the same way after SIGTERM, so that an export leaves no files behind.
+    """
     program = Path(sys.argv[0]).name
     parser = argparse.ArgumentParser(
         prog="python -m model" if program == "__main__.py" else program, description=__doc__
@@ -50,4 +54,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

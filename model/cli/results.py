@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from artifact.manifest import Result
 from model.tasks.tfidf import value_of
 
+FEW = 50
+"""Number of examples below which a line says how few there are."""
+
 
 def print_results(results: Sequence[Result], notes: Sequence[str] = (), stated: Sequence[Result] | None = None) -> None:
     """Print one aligned row per result, the notes, and a warning if a baseline is clearly better.
 
     Args:
-        results: measured values.
+        results: measured values, the first one of all examples.
         notes: notes about the measurement.
         stated: results in the manifest; None leaves their column out.
 
@@ -35,6 +38,8 @@ def print_results(results: Sequence[Result], notes: Sequence[str] = (), stated: 
         is_text = heads[-1] == "compared with"
         numbers = [cell.rjust(width) for cell, width in zip(row[3 : len(row) - is_text], widths[3:], strict=False)]
         print("  ".join((*names, *numbers, *row[len(row) - is_text :])).rstrip())
+    if (count := results[0].examples) < FEW:
+        print(f"only {count} examples were measured: each is {100 / count:.1f} % of them")
     for note in notes:
         print(note)
     if behind := behind_baseline(results):

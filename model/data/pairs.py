@@ -167,10 +167,24 @@ def _own(config: PairsConfig, source: OwnTexts) -> Pairs:
     if leaks:
         notes += (f"{leaks} pairs are left out of training or validation: they are also in a later split",)
     pairs = _table(config, parts)
+    notes += _repetitions(kept)
     if config.hard_negatives:
         pairs, added = with_hard_negatives(pairs, config.hard_negatives)
         notes += (f"hard negatives: {', '.join(f'{count} {split}' for split, count in added.items())} pairs are added",)
     return replace(_checked(config, pairs, path, SPLITS), notes=notes, fingerprint=source.fingerprint)
+
+
+def _repetitions(rows: Sequence[Example]) -> tuple[str, ...]:
+    """Notes about texts that are paired with themselves, and about equal pairs."""
+    labels = dict[tuple[bytes, ...], set[float | None]]()
+    for row in rows:
+        labels.setdefault(row.texts, set()).add(degree_of(row.label))
+    found = {
+        "pairs are of a text with itself": sum(len(set(row.texts)) == 1 for row in rows),
+        "pairs repeat another one with the same label and are left out": len(rows) - sum(map(len, labels.values())),
+        "pairs occur with different labels": sum(len(some) > 1 for some in labels.values()),
+    }
+    return tuple(f"{count:,} {what}" for what, count in found.items() if count)
 
 
 def _kinds(rows: Sequence[Example]) -> dict[bytes, str]:

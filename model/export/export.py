@@ -70,6 +70,8 @@ class ExportRequest:
 def export_run(request: ExportRequest) -> Exported:
     """Export a run's best checkpoint as the next version, to a temporary folder beside the versions that is renamed.
 
+    Prints a line for each step.
+
     Raises: UserError, also if user data are missing, the disk is full, or there are no blocks for float16; BadExport if
         a backend cannot load the export; ExportMismatch if the outputs of eager PyTorch, TorchScript and ONNX Runtime
         differ, or those in float16 from those in float32.
@@ -86,8 +88,10 @@ def export_run(request: ExportRequest) -> Exported:
         with writing(versions):
             if has_float16:
                 _in_float16(best, best.finished.graphs)  # fails before anything is written
+            print("writing ONNX and TorchScript, and comparing both with PyTorch", flush=True)
             graphs, golden = _write_graphs(best.finished.exported, partial)
             float16 = _write_float16(best, partial, graphs, device) if has_float16 else None
+            print("measuring on the test split", flush=True)
             measured = best.task.measure(_functions(best, graphs, partial, device), best.data)
             manifest = _manifest(best, version, graphs, golden, float16, measured, partial)
             folder = _publish(partial, manifest, versions)

@@ -34,7 +34,7 @@ from model.errors import UserError
 from model.nn.classifier import ByteClassifier, WordClassifier
 from model.tasks import tfidf
 from model.tasks.base import FINGERPRINT, UNLABELLED, Finished, Measurement, TrainingTask
-from model.tasks.comparison import difference
+from model.tasks.comparison import difference, micro_f1_difference
 from model.tasks.graphs import Arrays, ExportGraph, GraphFunction, golden_documents, module_functions
 from model.tasks.link import SIGMOIDS, SOFTMAX, Outputs, calibration_error, link_of
 from model.tasks.predictions import LabelPredictions, LabelSetPredictions, Predictions, Rival
@@ -185,10 +185,13 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
         validation, labels = data.validation, np.array(data.validation.labels)
         logits = self.document_logits(function, validation.texts)
         lines = [*self.trained(progress), *(f"validation: {line}" for line in self.by_class(logits, labels))]
-        if baseline is not None and data.has_several_labels:
-            lines.append(f"validation {self.metric} {progress.best:.4f}, {baseline.name} {baseline.value:.4f}")
-        elif baseline is not None:
-            found = difference(self.value, logits, baseline.scores(validation.texts), labels, validation.groups)
+        if baseline is not None:
+            scores = baseline.scores(validation.texts)
+            if data.has_several_labels:
+                ours, theirs = SIGMOIDS.chosen(logits, labels), SIGMOIDS.chosen(scores, labels)
+                found = micro_f1_difference(ours, theirs, labels == 1, validation.groups)
+            else:
+                found = difference(self.value, logits, scores, labels, validation.groups)
             compared = f"validation {self.metric} {progress.best:.4f}"
             lines.append(
                 f"warning: {compared} is below that of {baseline.name}, {baseline.value:.4f}: {found}"
@@ -341,10 +344,14 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
         notes = (f"{known} of the measured texts are also in training or validation",) if known else ()
         compared = {key: tfidf.note(baseline.name, value) for key, value in values.items()}
         if labels.ndim == 2:
-            return compared, notes, Rival(baseline.name, SIGMOIDS.probabilities(scores), thresholds=baseline.thresholds)
-        gain = difference(self.value, windows, scores, labels, data.test.groups)
-        notes = (*notes, f"{self.metric} (windows) less that of the baseline: {gain}")
-        return compared, notes, Rival(baseline.name, scores)
+            ours = SIGMOIDS.chosen(windows, labels, self.facts[THRESHOLDS])
+            theirs = SIGMOIDS.chosen(scores, labels, baseline.thresholds)
+            gain = micro_f1_difference(ours, theirs, labels == 1, data.test.groups)
+            rival = Rival(baseline.name, SIGMOIDS.probabilities(scores), thresholds=baseline.thresholds)
+        else:
+            gain = difference(self.value, windows, scores, labels, data.test.groups)
+            rival = Rival(baseline.name, scores)
+        return compared, (*notes, f"{self.metric} (windows) less that of the baseline: {gain}"), rival
 
     def manifest(self, golden: Arrays) -> dict[str, Any]:
         del golden

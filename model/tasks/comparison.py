@@ -5,9 +5,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from model.tasks.link import Outputs, Targets
 
+Labels = NDArray[np.bool_]
+"""Labels of documents, (documents, classes)."""
 RESAMPLES = 1_000
 """Number of bootstrap samples."""
 Metric = Callable[[Outputs, Targets], float]
@@ -48,3 +51,16 @@ def difference(
         found.append(metric(first[rows], labels[rows]) - metric(second[rows], labels[rows]))
     error = float(np.std(found, ddof=1)) if found else math.inf
     return Difference(metric(first, labels) - metric(second, labels), error)
+
+
+def micro_f1_difference(first: Labels, second: Labels, truth: Labels, groups: Sequence[Any] = ()) -> Difference:
+    """Difference of the micro F1 of two models' labels of the same documents, as `difference`."""
+
+    def micro_f1(counts: Outputs, _: Targets) -> float:
+        right, either = counts.sum(0)
+        return float(2 * right / max(1, either))
+
+    ours, theirs = (
+        np.stack([(chosen & truth).sum(1), chosen.sum(1) + truth.sum(1)], axis=1) for chosen in (first, second)
+    )
+    return difference(micro_f1, ours, theirs, truth, groups)

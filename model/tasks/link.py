@@ -162,16 +162,23 @@ class Sigmoids(ClassLink):
             found[label] = best_f1_threshold(scores[:, label], targets[:, label])
         return found
 
+    def chosen(self, outputs: Outputs, targets: Targets, thresholds: Doubles | None = None) -> NDArray[np.bool_]:
+        """Labels of each row, (rows, classes).
+
+        Without `thresholds`, those of the rows of each fold are chosen on the other folds.
+        """
+        scores = self.probabilities(outputs)
+        return scores >= (self._held_out_thresholds(scores, targets) if thresholds is None else thresholds)
+
     def report(self, outputs: Outputs, targets: Targets, thresholds: Doubles | None = None) -> dict[str, float]:
         """Micro and macro F1, and the share of rows with exactly the right labels.
 
         Micro F1 is that of all labels of all rows together. Macro F1 is the mean over the labels that a row has: the F1
         of others is not defined.
 
-        Without `thresholds`, those of the rows of each fold are chosen on the other folds.
+        Without `thresholds`, those of `chosen`.
         """
-        scores, truth = self.probabilities(outputs), targets == 1
-        chosen = scores >= (self._held_out_thresholds(scores, targets) if thresholds is None else thresholds)
+        chosen, truth = self.chosen(outputs, targets, thresholds), targets == 1
         right, either = (chosen & truth).sum(0), chosen.sum(0) + truth.sum(0)
         present = truth.any(0)
         return {

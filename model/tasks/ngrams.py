@@ -463,8 +463,9 @@ class _Comparison:
             f"{name} {self.found[one].mean():.4f} ({self.is_right[one].mean():.4f})"
             for name, one in zip(names, (first, second), strict=True)
         )
+        metric = "accuracy" if self.labels.ndim == 1 else "exact match"
         return (
-            f"held-out cross-entropy (right answers) of {len(gains):,} documents: {found}, difference "
+            f"held-out cross-entropy ({metric}) of {len(gains):,} documents: {found}, difference "
             f"{gains.mean():+.4f} ± {error:.4f}"
         )
 

@@ -6,12 +6,12 @@ from artifact.manifest import Result
 from model.cli.results import behind_baseline, print_results
 
 
-def result(metric: str, value: float, compared_with: str = "nothing") -> Result:
+def result(metric: str, value: float, compared_with: str = "nothing", examples: int = 120) -> Result:
     return Result(
         metric=metric,
         value=value,
         split="test",
-        examples=120,
+        examples=examples,
         condition="windows",
         seeds=(0,),
         compared_with=compared_with,
@@ -33,6 +33,14 @@ def test_baseline_and_manifest_are_beside_the_values(capsys: pytest.CaptureFixtu
 def test_columns_without_content_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     print_results([result("accuracy", 0.5)])
     assert capsys.readouterr().out.splitlines()[0] == "metric    condition  split    n   value"
+
+
+@pytest.mark.parametrize(
+    ("examples", "lines"), [(6, ["only 6 examples were measured: each is 16.7 % of them"]), (50, [])]
+)
+def test_few_examples_are_told(examples: int, lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    print_results([result("accuracy", 1.0, examples=examples)])
+    assert capsys.readouterr().out.splitlines()[2:] == lines
 
 
 @pytest.mark.parametrize(("ours", "is_behind"), [(0.62, True), (0.64, False), (0.76, False)])

@@ -958,6 +958,18 @@ def test_pairs_without_a_label_or_text_are_dropped_and_counted(write: Write) -> 
     )
 
 
+def test_repeated_and_equal_texts_of_pairs_are_counted(write: Write) -> None:
+    rows = [*pair_rows(100), {"a": "one", "b": "one", "label": 1}]
+    rows += [rows[3], rows[3], {**rows[4], "label": int(not rows[4]["label"])}]
+    pairs = load_pairs(PAIRS, write("a.jsonl", json_lines(rows)))
+    assert sum(map(len, pairs.table.values())) == 102
+    assert pairs.notes[1:] == (
+        "1 pairs are of a text with itself",
+        "2 pairs repeat another one with the same label and are left out",
+        "1 pairs occur with different labels",
+    )
+
+
 @pytest.mark.parametrize("texts", [4, 10, 40])
 def test_few_first_texts_are_in_all_splits(write: Write, texts: int) -> None:
     """Each with a pair of both labels, so that each split needs one."""

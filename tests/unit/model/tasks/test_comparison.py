@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from model.tasks.classification import accuracy
-from model.tasks.comparison import Difference, difference
+from model.tasks.comparison import Difference, difference, micro_f1_difference
 from model.tasks.link import SOFTMAX
 
 LABELS = np.arange(400) % 2
@@ -42,6 +42,19 @@ def test_any_metric_is_compared() -> None:
     found = difference(macro_f1, answers(np.ones(400, bool)), answers(LABELS == 0), LABELS)
     assert found.value == pytest.approx(2 / 3, abs=0.01)
     assert 0 < found.error < 0.05
+
+
+def test_micro_f1_of_labels_is_compared_on_the_same_documents() -> None:
+    generator = np.random.default_rng(2)
+    truth, changed = generator.random((300, 5)) < 0.3, generator.random((300, 5)) < 0.1
+    labels = [truth ^ changed, truth ^ (generator.random((300, 5)) < 0.2)]
+    values = [2 * (one & truth).sum() / (one.sum() + truth.sum()) for one in labels]
+    found = micro_f1_difference(labels[0], labels[1], truth)
+    assert found.value == pytest.approx(values[0] - values[1])
+    assert 0.005 < found.error < 0.05
+    assert micro_f1_difference(labels[0], labels[0], truth) == (0, 0)
+    nothing = np.zeros_like(truth)
+    assert micro_f1_difference(nothing, nothing, nothing) == (0, 0)
 
 
 def test_one_example_has_no_standard_error() -> None:

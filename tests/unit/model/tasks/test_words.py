@@ -388,7 +388,7 @@ def test_own_documents_without_unlabelled_ones_have_no_vector_view(
     assert train_own(tmp_path, "--data", labelled) == 0
     out = capsys.readouterr().out
     assert "n-gram view, chosen by cross-validation: n-grams of up to " in out
-    assert out.count("held-out cross-entropy (right answers) of 48 documents: ") == 2
+    assert out.count("held-out cross-entropy (accuracy) of 48 documents: ") == 2
     assert "vector view: " not in out
     assert "the vector view with S3Attention was not trained: it needs --unlabelled documents" in out
     run = tmp_path / "runs/films-seed0"
