@@ -73,6 +73,8 @@ def readable(name: str) -> Iterator[None]:
         raise InputError(f"{name}: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{name}: it is not {error.encoding}: {error.reason}") from None
+    except UnicodeError as error:  # that of UTF-16 without a byte order mark
+        raise InputError(f"{name}: {error}") from None
     except (EOFError, zlib.error, lzma.LZMAError) as error:
         raise InputError(f"{name}: {error}") from None
 

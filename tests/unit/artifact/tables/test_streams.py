@@ -74,6 +74,13 @@ def test_damaged_files_are_named(tmp_path: Path, name: str, damage: bytes) -> No
         text_of(raw, str(path)).read()
 
 
+def test_utf_8_that_is_called_utf_16_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("text,label\n")
+    with pytest.raises(InputError, match=rf"^{path}: UTF-16 stream does not start with BOM$"), opened(path) as raw:
+        text_of(raw, str(path), "utf_16")
+
+
 def test_missing_file_and_folder_are_named(tmp_path: Path) -> None:
     for path, what in ((tmp_path / "none", "does not exist"), (tmp_path, "is a folder; give its files")):
         with pytest.raises(InputError, match=f"^{path} {what}$"), opened(path):
