@@ -83,6 +83,15 @@ class TextColumns:
         )
         return (*map(Field, self.texts), *(field for field in labels if field.name))
 
+    def check_distinct(self) -> None:
+        """Check that no column is named twice. Raises: UserError."""
+        options: dict[str, list[str]] = {}
+        for field in self.fields:
+            options.setdefault(field.name, []).append(field.option)
+        for name, found in options.items():
+            if len(found) > 1:
+                raise UserError(f"{' and '.join(dict.fromkeys(found))} must name different columns, not {name!r} twice")
+
     def check_groups(self, rows: Sequence[Example]) -> None:
         """Check that rows that are still to be split have a group, if there are any. Raises: UserError."""
         for row in rows if self.group else ():

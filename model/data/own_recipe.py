@@ -101,6 +101,7 @@ def read_texts(
         wanted = pairs.columns_of(validated(PairsConfig, "data", section))
     else:
         wanted = documents.columns_of(validated(DocumentsConfig, "data", section))
+    wanted.check_distinct()
     texts = read_own(files, wanted)
     if not any(row.split for row in texts.data.rows):
         values["split_column"] = ""

@@ -9,6 +9,7 @@ from model.config.run import RUNS, ClassificationRun
 from model.data import own_recipe
 from model.data.own import DataFiles
 from model.data.own_recipe import RecipeKeys, TextLayout, read_texts
+from model.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,37 @@ def test_repeated_unlabelled_texts_count_once(tmp_path: Path, capsys: pytest.Cap
 )
 def test_model_is_named_after_its_file(name: str, expected: str, tmp_path: Path) -> None:
     assert settings_for("text-classification", documents(tmp_path, ["a", "b"], name))["name"] == expected
+
+
+@pytest.mark.parametrize(
+    ("task", "layout", "message"),
+    [
+        (
+            "text-classification",
+            TextLayout(label_column="text"),
+            "--text-column and --label-column must name different columns, not 'text' twice",
+        ),
+        (
+            "text-classification",
+            TextLayout(group_column="label"),
+            "--label-column and --group-column must name different columns, not 'label' twice",
+        ),
+        (
+            "text-classification",
+            TextLayout(label_column="split"),
+            "--label-column and --set data.split_column must name different columns, not 'split' twice",
+        ),
+        (
+            "text-matching",
+            TextLayout(("text_a", "text_a")),
+            "--text-column must name different columns, not 'text_a' twice",
+        ),
+    ],
+)
+def test_each_column_has_one_role(task: str, layout: TextLayout, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        read_texts(task, DataFiles(data=tmp_path / "a.csv"), layout, {})
+    assert str(caught.value) == message
 
 
 def test_settings_make_the_recipe_of_each_task_valid(tmp_path: Path) -> None:
