@@ -8,11 +8,16 @@ from artifact.encodings import codec_of
 from model.data.own import DataFiles
 from model.errors import UserError
 
+PAGES = (".html", ".htm")
+"""Extensions of pages."""
+
 
 def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
     """Add --data-dir, --data and --device."""
     parser.add_argument("--data-dir", default=os.environ.get("LONGDOC_DATA", "data"), help="folder of the data sets")
-    parser.add_argument("--data", metavar="PATH", help="your own file or folder, instead of a data set")
+    parser.add_argument(
+        "--data", type=path_argument, metavar="PATH", help="your own file or folder, instead of a data set"
+    )
     parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
 
 
@@ -21,6 +26,13 @@ def path_argument(text: str) -> Path:
     if not text:
         raise argparse.ArgumentTypeError("expected the path of a file or folder, not an empty string")
     return Path(text)
+
+
+def page_argument(text: str) -> Path:
+    """Type of arguments that name a page to write, which replaces no other file. Raises: ArgumentTypeError."""
+    if (path := path_argument(text)).suffix.lower() not in PAGES:
+        raise argparse.ArgumentTypeError(f"expected a file that ends in {' or '.join(PAGES)}, not {text!r}")
+    return path
 
 
 def encoding_argument(text: str) -> str:
@@ -44,6 +56,5 @@ def files_of(args: argparse.Namespace) -> DataFiles:
     validation, test = (getattr(args, name, None) for name in ("validation", "test"))
     if args.data is None and (validation or test):
         raise UserError("--validation and --test need --data, the training file")
-    data = None if args.data is None else Path(args.data)
     unlabelled, series = getattr(args, "unlabelled", None), getattr(args, "series", ())
-    return DataFiles(Path(args.data_dir), data, validation, test, unlabelled, tuple(series))
+    return DataFiles(Path(args.data_dir), args.data, validation, test, unlabelled, tuple(series))

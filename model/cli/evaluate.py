@@ -4,7 +4,7 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from model.cli.arguments import add_shared_arguments, encoding_argument, files_of, path_argument
+from model.cli.arguments import add_shared_arguments, encoding_argument, files_of, page_argument
 from model.cli.results import print_results
 from model.errors import UserError
 from model.runs.evaluate import EvaluationRequest, evaluate
@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", help="JSON file for the results of an export (default: in the current folder)")
     parser.add_argument(
         "--report",
-        type=path_argument,
+        type=page_argument,
         metavar="FILE",
         help="also write a report as one HTML file, and the answer to each example as CSV beside it",
     )

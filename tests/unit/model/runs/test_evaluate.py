@@ -110,3 +110,13 @@ def test_evaluate_writes_a_report_of_a_run_and_of_an_export(
     results = json.loads((run / "evaluation.json").read_text())
     right = [row["label"] == row["predicted"] for row in rows]
     assert (len(right), sum(right) / len(right)) == (results[0]["examples"], results[0]["value"])
+
+
+def test_a_report_replaces_no_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        call("evaluate", tmp_path, "--report", tmp_path / "data.csv")
+    told = f"argument --report: expected a file that ends in .html or .htm, not '{tmp_path / 'data.csv'}'"
+    assert told in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        call("evaluate", tmp_path, "--data", "")
+    assert "argument --data: expected the path of a file or folder, not an empty string" in capsys.readouterr().err
