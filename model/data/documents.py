@@ -74,6 +74,8 @@ class DocumentSet:
     """Notes about user data to print, one per line."""
     fingerprint: str = ""
     """Fingerprint of user data."""
+    splits: str = ""
+    """Fingerprint of the training and validation documents of user data."""
 
     @property
     def has_several_labels(self) -> bool:
@@ -264,7 +266,8 @@ def _own(config: DocumentsConfig, source: OwnTexts) -> DocumentSet:
     notes = (*about, *notes, *_notes(rows, pool, leaks))
     found = _document_set(parts, labels)
     test = replace(found.test, places=tuple(places))
-    return replace(found, test=test, notes=notes, fingerprint=source.fingerprint)
+    splits = own.splits_digest(*([(text,) for text in part.texts] for part in (found.train, found.validation)))
+    return replace(found, test=test, notes=notes, fingerprint=source.fingerprint, splits=splits)
 
 
 def _check_classes(config: DocumentsConfig, path: Path, labels: list[str], rows: int) -> None:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -222,6 +222,17 @@ def without_leaks(rows: list[Example]) -> tuple[list[Example], int]:
         last[row.texts] = max(last.get(row.texts, 0), rank[row.split])
     kept = [row for row in rows if rank[row.split] == last[row.texts]]
     return kept, len(rows) - len(kept)
+
+
+def splits_digest(*splits: Iterable[tuple[bytes, ...]]) -> str:
+    """SHA-256 of the texts of the examples of each split, in any order."""
+    found = hashlib.sha256()
+    for split in splits:
+        for texts in sorted(split):
+            for text in texts:
+                found.update(len(text).to_bytes(8, "little") + text)
+        found.update(b"\xff" * 8)
+    return found.hexdigest()
 
 
 def missing_labels(rows: Sequence[Example]) -> tuple[str, ...]:

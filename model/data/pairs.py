@@ -55,6 +55,8 @@ class Pairs:
     """Notes about user data to print, one per line."""
     fingerprint: str = ""
     """Fingerprint of user data."""
+    splits: str = ""
+    """Fingerprint of the training and validation pairs of user data, without those that are added."""
     places: tuple[str, ...] = ()
     """File and line of each test pair of user data."""
 
@@ -166,12 +168,13 @@ def _own(config: PairsConfig, source: OwnTexts) -> Pairs:
     notes = (*counts, *found_notes, *own.missing_labels(rows))
     if leaks:
         notes += (f"{leaks} pairs are left out of training or validation: they are also in a later split",)
+    splits = own.splits_digest(*([row.texts for row in parts[split]] for split in ("train", "val")))
     pairs = _table(config, parts)
     notes += _repetitions(kept)
     if config.hard_negatives:
         pairs, added = with_hard_negatives(pairs, config.hard_negatives)
         notes += (f"hard negatives: {', '.join(f'{count} {split}' for split, count in added.items())} pairs are added",)
-    return replace(_checked(config, pairs, path, SPLITS), notes=notes, fingerprint=source.fingerprint)
+    return replace(_checked(config, pairs, path, SPLITS), notes=notes, fingerprint=source.fingerprint, splits=splits)
 
 
 def _repetitions(rows: Sequence[Example]) -> tuple[str, ...]:

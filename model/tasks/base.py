@@ -20,6 +20,8 @@ from model.training.stages import Stage
 
 FINGERPRINT = "data_sha256"
 """Key of a fact: fingerprint of the user data."""
+SPLITS = "splits_sha256"
+"""Key of a fact: fingerprint of the training and validation texts. Earlier runs have none."""
 UNLABELLED = "unlabelled_sha256"
 """Key of a fact: fingerprint of the unlabelled documents."""
 ADDED = "series_sha256"
@@ -28,7 +30,7 @@ BASELINE = "baseline"
 """Key of a fact: name, setting and validation value of the baseline."""
 LENGTH = "length"
 """Key of a fact: keys of the n-gram view that follow from the lengths of the documents, and the reason."""
-KEPT = (FINGERPRINT, UNLABELLED, ADDED, BASELINE, LENGTH)
+KEPT = (FINGERPRINT, SPLITS, UNLABELLED, ADDED, BASELINE, LENGTH)
 """Facts that a resumed run keeps; the others follow from the data."""
 
 R = TypeVar("R", bound=RunConfig)
@@ -130,6 +132,14 @@ class TrainingTask(ABC, Generic[R, S, D]):
         """Check that user data is that of training: otherwise the splits would differ. Raises: UserError."""
         if self.facts.get(FINGERPRINT, fingerprint) != fingerprint:
             raise UserError(f"{path} is not what {self.config.name} was trained on: its rows differ from those of then")
+
+    def check_splits(self, splits: str, path: Path) -> None:
+        """Check that training and validation have the same texts as in training. Raises: UserError."""
+        if self.facts.get(SPLITS, splits) != splits:
+            raise UserError(
+                f"{path}: its rows are those that {self.config.name} was trained on, but not in the splits of then: "
+                "the order of the rows, their splits or groups, or the files of validation and test have changed"
+            )
 
     def check_code(self, path: Path) -> None:
         """Check that the code still builds the model of a checkpoint, whose facts the task knows.

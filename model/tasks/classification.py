@@ -33,7 +33,7 @@ from model.data.own import DataFiles, OwnTexts, read_own
 from model.errors import UserError
 from model.nn.classifier import ByteClassifier, WordClassifier
 from model.tasks import tfidf
-from model.tasks.base import FINGERPRINT, UNLABELLED, Finished, Measurement, TrainingTask
+from model.tasks.base import FINGERPRINT, SPLITS, UNLABELLED, Finished, Measurement, TrainingTask
 from model.tasks.comparison import difference, micro_f1_difference
 from model.tasks.graphs import Arrays, ExportGraph, GraphFunction, golden_documents, module_functions
 from model.tasks.link import SIGMOIDS, SOFTMAX, Outputs, calibration_error, link_of
@@ -105,6 +105,7 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
         data = load_documents(self.documents, source)
         if isinstance(source, OwnTexts):
             self.check_fingerprint(data.fingerprint, source.data.path)
+            self.check_splits(data.splits, source.data.path)
         if "labels" in self.facts:
             check_labels(
                 data.labels, self.facts["labels"], source.data.path if isinstance(source, OwnTexts) else source
@@ -133,7 +134,7 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
             sizes = np.bincount(np.array(data.train.labels), minlength=len(data.labels))
             facts["metric"] = "macro_f1" if sizes.max() > IMBALANCE * sizes.min() else "accuracy"
         if data.fingerprint:
-            facts[FINGERPRINT] = data.fingerprint
+            facts |= {FINGERPRINT: data.fingerprint, SPLITS: data.splits}
         if data.unlabelled:
             facts[UNLABELLED] = _digest(data.unlabelled)
         return self.knowing(**facts)

@@ -19,7 +19,7 @@ from model.data.own import DataFiles, OwnTexts, read_own
 from model.data.pairs import MATCH, Pairs, columns_of, data_terms, load_pairs, load_test_pairs
 from model.nn.matcher import Matcher, ViewsMatcher
 from model.tasks import tfidf
-from model.tasks.base import BASELINE, FINGERPRINT, Finished, Measurement, TrainingTask
+from model.tasks.base import BASELINE, FINGERPRINT, SPLITS, Finished, Measurement, TrainingTask
 from model.tasks.graphs import Arrays, ExportGraph, GraphFunction, golden_documents, golden_vectors, module_functions
 from model.tasks.link import DEGREE, SIGMOID, Outputs, Sigmoid, Targets, area_under_roc, spearman
 from model.tasks.predictions import PairPredictions, Rival
@@ -79,10 +79,11 @@ class PairTask(TrainingTask[MatchingRun, OwnTexts | Path, Pairs]):
         data = load_pairs(self.config.data, source)
         if isinstance(source, OwnTexts):
             self.check_fingerprint(data.fingerprint, source.data.path)
+            self.check_splits(data.splits, source.data.path)
         return data
 
     def with_facts_of(self, data: Pairs) -> Self:
-        return self.knowing(**{FINGERPRINT: data.fingerprint}) if data.fingerprint else self
+        return self.knowing(**{FINGERPRINT: data.fingerprint, SPLITS: data.splits}) if data.fingerprint else self
 
     def fingerprint(self, source: OwnTexts | Path) -> str:
         return source.fingerprint if isinstance(source, OwnTexts) else ""

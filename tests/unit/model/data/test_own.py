@@ -21,12 +21,13 @@ from artifact.exports import read_manifest
 from artifact.tasks.classification import ClassifierManifest
 from artifact.tasks.matching import MatcherManifest
 from model.config.data import DocumentsConfig, PairsConfig
-from model.config.recipes import choose_recipe
+from model.config.recipes import choose_recipe, find_recipe, load_recipe
 from model.config.run import ClassificationRun
 from model.data import own
 from model.data import pairs as pairs_module
 from model.data.documents import DocumentSet, columns_of, load_documents
 from model.data.own import DataFiles, TextColumns, read_own
+from model.data.own_recipe import TextLayout, read_texts
 from model.data.pairs import SPLITS, Pairs, load_test_pairs
 from model.errors import UserError
 from model.runs.load import find_run, load_trained
@@ -1201,3 +1202,28 @@ def test_each_file_is_read_once_a_command(write: Write, tmp_path: Path, monkeypa
         opened.clear()
         assert call("evaluate", run, *arguments, "--device", "cpu") == 0
         assert Counter(opened) == dict.fromkeys(files, 1)
+
+
+@pytest.mark.parametrize(
+    ("task_name", "recipe", "columns"),
+    [("text-classification", "documents", ("text",)), ("text-matching", "pairs", ("text", "other"))],
+)
+def test_training_rows_are_in_the_splits_of_training_or_refused(
+    write: Write, task_name: str, recipe: str, columns: tuple[str, ...]
+) -> None:
+    """With other splits, the model would be measured on documents that it has learned from."""
+
+    def content(tested: int) -> str:
+        lines = [f"text {i},word {i},{i // 3 % 2},{'test' if i % 3 == tested else 'train'}" for i in range(60)]
+        return "\n".join(["text,other,label,split", *lines, ""])
+
+    files = DataFiles(data=write("a.csv", content(0)))
+    keys, texts = read_texts(task_name, files, TextLayout(columns), {})
+    task = task_of(load_recipe(find_recipe(recipe), [], keys))
+    task = task.with_facts_of(task.load(texts))
+    header, *lines = content(0).splitlines()
+    write("a.csv", "\n".join([header, *lines[::-1], ""]))
+    task.load(task.read(files))
+    write("a.csv", content(1))
+    with pytest.raises(UserError, match=r"a\.csv: its rows are those that a was trained on, but not in the splits of"):
+        task.load(task.read(files))
