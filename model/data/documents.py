@@ -245,13 +245,16 @@ def _own(config: DocumentsConfig, source: OwnTexts) -> DocumentSet:
     rows, notes = source.split_rows(config.split_column)
     labelled, leaks = own.without_leaks([row for row in rows if row.label])
     pool = [row for row in labelled if row.split in ("", "train")]
+    if labelled:
+        own.check_training(source.data.path, pool, leaks)
     labels = sorted({label for row in pool for label in row.labels})
     has_several_labels = any(row.several is not None for row in labelled)
     if not has_several_labels:
         _check_classes(config, source.data.path, labels, len(pool))
     if len(labels) < 2:
         known = f"only the label {labels[0]!r}" if labels else "no label"
-        raise UserError(f"{source.data.path}: {known} in column {config.label_column!r}; at least two are needed")
+        needed = "; ".join(("at least two are needed", *own.missing_labels(rows)))
+        raise UserError(f"{source.data.path}: {known} in column {config.label_column!r}; {needed}")
     targets = _targets(labelled, labels, has_several_labels=has_several_labels)
     missing = [name for name in PARTS if not any(row.split == name for row in labelled)]
     split = _split_off(config, pool, missing, has_several_labels=has_several_labels)

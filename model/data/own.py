@@ -224,6 +224,13 @@ def without_leaks(rows: list[Example]) -> tuple[list[Example], int]:
     return kept, len(rows) - len(kept)
 
 
+def check_training(path: Path, training: Sequence[Example], leaks: int) -> None:
+    """Check that rows are left for training, when `leaks` rows are left out. Raises: UserError."""
+    if not training:
+        out = f"; {leaks} are left out because they are also in validation or test" if leaks else ""
+        raise UserError(f"{path} has no labelled row for training{out}")
+
+
 def splits_digest(*splits: Iterable[tuple[bytes, ...]]) -> str:
     """SHA-256 of the texts of the examples of each split, in any order."""
     found = hashlib.sha256()

@@ -150,10 +150,12 @@ def _own(config: PairsConfig, source: OwnTexts) -> Pairs:
     rows = labelled_pairs(config, found)
     labelled = [row for row in rows if row.label]
     if not labelled:
-        raise UserError(f"{path}: no label in column {config.label_column!r}")
+        missing = "; ".join(own.missing_labels(rows))
+        raise UserError(f"{path}: no label in column {config.label_column!r}; {missing}")
     kept, leaks = own.without_leaks(labelled)
     taken = {row.split for row in kept}
     free = [row for row in kept if NAMES.get(row.split, "train") == "train"]
+    own.check_training(path, free, leaks)
     fractions = {name: HELD_OUT for name in ("validation", "test") if name not in taken}
     kinds = _kinds(free)
     many = {kind for kind, count in Counter(kinds.values()).items() if count > len(fractions)}

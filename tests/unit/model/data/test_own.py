@@ -264,6 +264,17 @@ OTHER_ERRORS: list[tuple[str, bytes | str, str]] = [
     ),
     ("a.csv", table("xxxx"), ": only the label 'x' in column 'label'; at least two are needed"),
     ("a.csv", table("...."), ": no label in column 'label'; at least two are needed"),
+    (
+        "a.csv",
+        "text,label\none,NA\ntwo,none\nthree,NA\n",
+        ": no label in column 'label'; at least two are needed; 3 rows without a label are left out, the first at "
+        "{}:2; read as missing: 'NA' 2, 'none' 1\n",
+    ),
+    (
+        "a.csv",
+        "text,label,split\none,x,train\none,x,test\n",
+        " has no labelled row for training; 1 are left out because they are also in validation or test\n",
+    ),
     ("a.csv", table("xyx.xyx"), ":3: label 'y' has 2 different texts; at least 3 are needed"),
     ("a.csv", table("xxxyy") + "text 4,y\n", ":5: label 'y' has 2 different texts; at least 3 are needed"),
     ("a.csv", table("xxxx") + "text 0,y\n" * 3, ":6: label 'y' has 0 different texts; at least 3 are needed"),
@@ -919,7 +930,8 @@ def test_pairs_are_split_by_their_first_text(write: Write) -> None:
     ("name", "content", "message"),
     [
         ("a.csv", "a,b,label\none,two,1\none,three,maybe\n", f":3: label {DEGREES}'maybe'"),
-        ("a.csv", "a,b,label\none,two,\n", ": no label in column 'label'"),
+        ("a.csv", "a,b,label\none,two,\n", ": no label in column 'label'; 1 rows without a label are left out"),
+        ("a.csv", "a,b,label,split\none,two,1,test\none,two,1,train\n", " has no labelled row for training; 1 "),
         ("a.csv", "a,c,label\none,two,1\n", ":1: no column 'b'; columns: a, c, label"),
         ("a.csv", "a,b,label\none,,1\n", " has no texts, the first is missing at "),
         ("a.jsonl", '{"a": "one", "b": "two", "label": 2}\n', f":1: label {DEGREES}'2'"),
