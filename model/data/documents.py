@@ -367,6 +367,9 @@ def _several_notes(rows: Sequence[Example], labels: list[str]) -> tuple[str, ...
     known = {*labels}
     unknown = Counter(label for row in rows for label in row.labels if label not in known)
     notes = (mean, *class_notes(label for row in rows for label in row.labels))
+    if dropped := Counter(word for row in rows for word in row.dropped):
+        words = ", ".join(f"{word!r} {count}" for word, count in sorted(dropped.items()))
+        notes += (f"{dropped.total()} labels are left out; read as missing: {words}",)
     if unknown:
         notes += (f"{unknown.total()} labels that no training document has are left out: {', '.join(sorted(unknown))}",)
     return notes

@@ -44,6 +44,8 @@ class Example(NamedTuple):
     """Value of the group column; empty if missing."""
     several: tuple[str, ...] | None = None
     """Distinct labels of a row with a list of them, ascending; None for one label."""
+    dropped: tuple[str, ...] = ()
+    """Words for a missing value among the labels of such a row."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -313,7 +315,9 @@ def _table(path: Path, columns: TextColumns) -> Iterator[Example]:
 def _row(place: str, values: dict[str, Any], columns: TextColumns) -> Example:
     """A row of the values of its columns."""
     written = values.get(columns.label, "")
-    several = _several(written, columns.separator)
+    parts = _parts(written, columns.separator)
+    several = None if parts is None else tuple(sorted({part.strip() for part in parts if not is_missing(part)}))
+    dropped = tuple(word for part in parts or () if is_missing(part) and (word := part.strip()))
     label, split, group = (
         "" if is_missing(value) else value.strip()
         for value in (
@@ -323,13 +327,13 @@ def _row(place: str, values: dict[str, Any], columns: TextColumns) -> Example:
         )
     )
     texts = tuple(values[name] for name in columns.texts)
-    return Example(place, () if None in texts else texts, label, str(written), split, group, several)
+    return Example(place, () if None in texts else texts, label, str(written), split, group, several, dropped)
 
 
-def _several(written: str | tuple[str, ...], separator: str) -> tuple[str, ...] | None:
-    """Distinct labels of a row with any number of them, ascending; None for one label."""
-    if isinstance(written, str):
-        if not separator:
-            return None
-        written = () if is_missing(written) else tuple(written.split(separator))
-    return tuple(sorted({label.strip() for label in written if not is_missing(label)}))
+def _parts(written: str | tuple[str, ...], separator: str) -> tuple[str, ...] | None:
+    """The labels of a row with any number of them, as they are written; None for one label."""
+    if isinstance(written, tuple):
+        return written
+    if not separator:
+        return None
+    return (written,) if is_missing(written) else tuple(written.split(separator))

@@ -123,6 +123,17 @@ def test_labels_that_training_lacks_are_left_out_and_named(tmp_path: Path) -> No
     assert "2 labels that no training document has are left out: else, other" in data.notes
 
 
+def test_words_for_missing_values_among_labels_are_left_out_and_named(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.jsonl", [*ROWS, ("one", ["a", "NA", None]), ("two", ["none"])])
+    found = loaded(path)
+    assert (labels_of(found)["one"], labels_of(found)["two"]) == (["a"], [])
+    assert "2 labels are left out; read as missing: 'NA' 1, 'none' 1" in found.notes
+    rows = [*((text, ";".join(labels)) for text, labels in ROWS), ("one", "a; NA;"), ("two", "none"), ("three", " ")]
+    found = loaded(write_table(tmp_path / "a.csv", rows), DocumentsConfig(name="own", label_separator=";"))
+    assert (labels_of(found)["one"], labels_of(found)["two"], labels_of(found)["three"]) == (["a"], [], [])
+    assert "2 labels are left out; read as missing: 'NA' 1, 'none' 1" in found.notes
+
+
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
