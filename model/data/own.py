@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -291,6 +292,8 @@ def _folders(path: Path, encoding: str) -> Iterator[Example]:
             f"{path}: its subfolders {names} are splits, not labels; name each with --data, --validation and --test"
         )
     for folder in folders:
+        if not is_utf8(name := os.fsencode(folder.name)):
+            raise UserError(f"{path}: the name of its subfolder {name!r} is not UTF-8; rename it")
         yield from _files(folder, folder.name, encoding)
 
 

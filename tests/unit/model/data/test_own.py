@@ -3,6 +3,7 @@
 import gzip
 import json
 import lzma
+import os
 import random
 import re
 from collections import Counter
@@ -297,6 +298,15 @@ def test_error_about_unusable_data_is_one_line_with_the_location(
 def test_error_names_a_missing_file(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train(tmp_path / name, tmp_path / "runs") == 2
     assert capsys.readouterr().err == f"error: {tmp_path / name} does not exist\n"
+
+
+def test_error_names_a_label_that_is_not_utf_8(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = os.fsencode(tmp_path / "texts") + b"/caf\xe9"
+    os.makedirs(folder)
+    Path(os.fsdecode(folder), "1.txt").write_text("text")
+    assert train(tmp_path / "texts", tmp_path / "runs") == 2
+    told = f"error: {tmp_path}/texts: the name of its subfolder b'caf\\xe9' is not UTF-8; rename it\n"
+    assert capsys.readouterr().err == told
 
 
 def test_error_names_an_empty_folder_or_file(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
