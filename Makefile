@@ -69,8 +69,8 @@ help:  ## list the commands
 	touch $@
 
 # Ray needs other versions than the lock has, and is larger than everything else that serves. Its modules are compiled, because
-# each node starts many processes at once that import them.
-.venv/ray/.installed: Makefile pyproject.toml
+# each node starts many processes at once that import them. After .venv/dev: both installations write the project's metadata.
+.venv/ray/.installed: Makefile pyproject.toml | .venv/dev/.installed
 	@echo 'Installing Ray and the service into .venv/ray, once: 1.1 GB, some minutes.'
 	$(PYTHON) -m venv --clear .venv/ray
 	$(RAY)/python -m pip install --quiet --editable '.[cpu,ray]' 'moto[s3,server]>=5,<6'  # moto: an object store for tests

@@ -16,6 +16,14 @@ def call(*arguments: object) -> int:
         return main()
 
 
+def run_command(*words: str, data_dir: Path, threads: int | None = None) -> None:
+    """Run one command as `benchmarks.models.runs.run_command` does, but with the threads of this process."""
+    del threads
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LONGDOC_DATA", str(data_dir.resolve()))
+        assert call(*words) == 0
+
+
 def train(recipe: str | Path, runs: Path, *settings: str) -> Path:
     """Train on the CPU and return the folder of the run."""
     config = load_recipe(find_recipe(str(recipe)), list(settings))

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import model.export.graphs
+import model.runs.evaluate
 from artifact.exports import read_manifest
 from artifact.tasks.classification import ClassifierManifest
 from model.config.attentions import S3Options
@@ -30,6 +31,12 @@ def without_files_for_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(model.export.graphs, "_write_onnx_files", write_one)
     monkeypatch.setattr(model.export.graphs, "check_operators", lambda _: None)
+
+
+@pytest.fixture
+def without_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure runs, but write no report, whose figures take a third of a short training; for tests of other things."""
+    monkeypatch.setattr(model.runs.evaluate, "write_report", lambda *_: None)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.models import languages
+from tests.support.commands import run_command
 from tests.support.records import expect_in_report, made_up
 
 WORDS = {"bad": "很差 мало", "good": "很好 много"}
@@ -28,6 +29,7 @@ def test_documents_of_a_set_are_learned_and_classified_by_both_models(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_reviews(tmp_path / languages.SETS["avito"], train=24, val=8, test=10)
+    monkeypatch.setattr(languages, "run_command", run_command)
     monkeypatch.setattr(languages, "SEEDS", 1)
     args = argparse.Namespace(sets=["avito"], data_dir=tmp_path, runs=tmp_path / "runs", out=tmp_path)
     *_, last = languages.measure(args)

@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks.lib.record import Data
 from benchmarks.models import own_documents
+from tests.support.commands import run_command
 from tests.support.records import expect_in_report, made_up
 
 
@@ -29,6 +30,7 @@ def test_draws_are_learned_and_classified_by_both_models(tmp_path: Path, monkeyp
         for i, (split, label) in enumerate(zip(splits, labels, strict=True))
     ]
     write(tmp_path / "films.jsonl.xz", rows)
+    monkeypatch.setattr(own_documents, "run_command", run_command)
     monkeypatch.setattr(own_documents, "SETS", {"films": partial(own_documents.lines, "films.jsonl.xz")})
     monkeypatch.setattr(own_documents, "SIZES", (30, 60))
     monkeypatch.setattr(own_documents, "DRAWS", 1)

@@ -4,9 +4,12 @@ import json
 import lzma
 from pathlib import Path
 
+import pytest
+
 from benchmarks.models import own_length
 from model.data.lines import TRAIN_VALIDATION_TEST
 from model.data.long_documents import SCOTUS
+from tests.support.commands import run_command
 
 WORDS = {0: "police arrest", 5: "state powers"}
 """What arguments of a label are about."""
@@ -27,8 +30,9 @@ def write_arguments(folder: Path) -> None:
     (folder / SCOTUS.file).write_bytes(lzma.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
 
 
-def test_documents_of_a_set_are_written_learned_and_classified(tmp_path: Path) -> None:
+def test_documents_of_a_set_are_written_learned_and_classified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_arguments(tmp_path)
+    monkeypatch.setattr(own_length, "run_command", run_command)
     found = own_length.measure_length("scotus", 4096, tmp_path / "runs", tmp_path)
     assert (found["documents"], found["bytes"], found["correct"]) == ("scotus", 4096, "1" * 24)
     assert min(found["seconds"], found["peak_mib"]) > 0

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks.models import several_labels
+from tests.support.commands import run_command
 from tests.support.records import expect_in_report, made_up
 
 WORDS = {"tea": "cup of tea", "rail": "train and rail"}
@@ -27,6 +28,7 @@ def write_documents(path: Path, train: int, test: int) -> None:
 
 def test_documents_are_learned_and_get_labels_by_all_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_documents(tmp_path / several_labels.SETS["cedr"], train=80, test=10)
+    monkeypatch.setattr(several_labels, "run_command", run_command)
     monkeypatch.setattr(several_labels, "SEEDS", 1)
     args = argparse.Namespace(sets=["cedr"], data_dir=tmp_path, runs=tmp_path / "runs", out=tmp_path)
     *_, last = several_labels.measure(args)

@@ -312,6 +312,7 @@ def test_best_checkpoint_is_the_first_of_the_best_epochs(
     assert progress.best == values[best if learner.validates_initial_model else best - 1]
 
 
+@pytest.mark.usefixtures("without_report")
 @pytest.mark.parametrize(
     ("recipe", "patience", "values", "epochs"),
     [

@@ -71,6 +71,7 @@ def test_baseline_is_fitted_once(file: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert len(fitted) == 2
 
 
+@pytest.mark.usefixtures("without_files_for_cuda")
 def test_evaluation_says_which_class_is_never_predicted(
     file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

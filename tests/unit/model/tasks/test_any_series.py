@@ -14,8 +14,10 @@ from artifact.tasks.any_series import AnySeriesManifest, season_class
 from artifact.univariate.features import HORIZON, LEVELS, MEDIAN, prepare
 from model.config.recipes import find_recipe, load_recipe
 from model.config.run import AnySeriesRun
+from model.data.own import DataFiles
 from model.data.synthetic_univariate import KINDS, Draw, Group, draw_groups
 from model.errors import UserError
+from model.runs.load import load_trained
 from model.tasks import any_series, task_of
 from model.tasks.any_series import (
     BUCKETS,
@@ -139,8 +141,8 @@ def test_series_of_the_user_are_trained_on_but_not_needed_afterwards(
     assert call(*command, "--series", series, "--resume") == 2
     assert "months.csv: other series than those that this run began with" in capsys.readouterr().err
     series.unlink()
-    manifest = artifact.load(export(run, tmp_path / "exports")).manifest
-    assert manifest.data_terms == "Generated, and own data."
+    assert call("evaluate", run, "--device", "cpu") == 0
+    assert load_trained(run, DataFiles()).task.terms() == ("Generated, and own data.", False)
 
 
 @pytest.mark.parametrize("words", [("--series", "x.csv"), ("--set", "data.series_share=0.5")])

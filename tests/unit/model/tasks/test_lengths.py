@@ -85,10 +85,14 @@ def test_comparison_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def long_file(tmp_path: Path) -> Path:
     path = tmp_path / "plays.jsonl"
-    found = documents(by_frequency)
+    found = documents(by_frequency, 40)
     rows = zip(found.texts, found.labels, strict=True)
     path.write_text("".join(json.dumps({"text": text.decode(), "label": f"l{label}"}) + "\n" for text, label in rows))
     return path
+
+
+def interrupt(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
 
 
 def train(path: Path, *arguments: object) -> int:
@@ -99,9 +103,6 @@ def train(path: Path, *arguments: object) -> int:
 def test_choice_is_printed_recorded_and_resumed(
     long_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupt(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
         patch.setattr(words, "choose", interrupt)
         assert train(long_file) == 130
@@ -134,7 +135,8 @@ def test_run_killed_in_the_search_before_training_is_listed_and_resumed(
     assert line.split()[1:] == ["plays.jsonl", "unfinished"]
     assert train(long_file) == 2
     assert "exists; resume it with --resume" in capsys.readouterr().err
-    assert train(long_file, "--resume") == 0
+    monkeypatch.setattr(words, "choose", interrupt)  # which comes after both searches
+    assert train(long_file, "--resume") == 130
     config, _, facts, _ = checkpoint.load(runs / "plays-seed0" / "last.pt")
     assert facts["length"]["keys"] == WHOLE
     assert config.to_dict()["model"]["ngram_view"]["max_length"] == WHOLE["max_length"]
@@ -144,9 +146,6 @@ def test_run_killed_in_the_search_before_training_is_listed_and_resumed(
 def test_interrupted_search_is_resumed(
     long_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
     monkeypatch.setattr(words.WordTask, "with_length", interrupt)
     assert train(long_file) == 130
     assert capsys.readouterr().err == "interrupted; resume with --resume\n"
@@ -157,4 +156,5 @@ def test_length_of_the_user_is_not_compared(
     option: tuple[object, ...], long_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(words, "choose_length", lambda *_: pytest.fail("compared"))
-    assert train(long_file, *option) == 0
+    monkeypatch.setattr(words, "choose", interrupt)  # which comes after the comparison
+    assert train(long_file, *option) == 130

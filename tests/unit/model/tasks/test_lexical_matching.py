@@ -144,6 +144,7 @@ def test_degrees_are_trained_and_reported(train: Train, tmp_path: Path, capsys: 
     assert head == "row,source,label,score,score of the baseline"
 
 
+@pytest.mark.usefixtures("without_files_for_cuda", "without_report")
 @pytest.mark.parametrize("lowest", [0.0, 0.5])
 def test_degrees_on_one_side_of_a_half_are_trained_exported_and_asked(
     train: Train, tmp_path: Path, lowest: float

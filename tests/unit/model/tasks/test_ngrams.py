@@ -295,11 +295,11 @@ def test_selected_ngrams_have_the_largest_g_square(limit: int, longest: int) -> 
     texts, labels = corpus(30, 3)
     counted, fitted = fitted_of(texts, labels, 3, changed_choice(longest=longest), changed(CONFIG, num_ngrams=limit))
     sizes = [10, 10, 10]
-    values = {}
+    values, sets = {}, [reference.ngram_set(text, LONGEST) for text in texts]
     for value, length in zip(counted.hashes.tolist(), counted.lengths.tolist(), strict=True):
         held = [0, 0, 0]
-        for text, label in zip(texts, labels.tolist(), strict=True):
-            held[label] += value in reference.ngram_set(text, LONGEST)
+        for found, label in zip(sets, labels.tolist(), strict=True):
+            held[label] += value in found
         if length <= longest:
             values[value] = reference.g_square(held, sizes)
     chosen = fitted.hashes.tolist()

@@ -37,6 +37,7 @@ pytestmark = pytest.mark.usefixtures("without_files_for_cuda")
 SETTINGS = [
     'data.name="synthetic"',
     "data.unlabelled=false",
+    "model.ngram_view.longest=2",
     "model.ngram_view.num_ngrams=1024",
     "model.ngram_view.max_length=256",
     "model.encoder.seq_len=64",
@@ -159,6 +160,7 @@ def test_weights_minimise_the_validation_cross_entropy(trained: Path) -> None:
     assert fit_weights(logits[0], logits[1], labels) == pytest.approx(state["weights"].tolist(), abs=1e-3)
 
 
+@pytest.mark.usefixtures("without_report")
 @pytest.mark.parametrize(("round_number", "batch"), [(1, 3), (2, 1)])
 def test_run_interrupted_in_a_round_resumes_to_the_same_model(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, round_number: int, batch: int
@@ -183,6 +185,7 @@ def test_run_interrupted_in_a_round_resumes_to_the_same_model(
     assert facts_of(tmp_path / RUN) == facts_of(trained)
 
 
+@pytest.mark.usefixtures("without_report")
 @pytest.mark.parametrize(
     ("name", "repeated"),
     [
@@ -209,6 +212,7 @@ def test_run_interrupted_between_stages_resumes_to_the_same_model(
     assert same_states(state_of(tmp_path / RUN), state_of(trained))
 
 
+@pytest.mark.usefixtures("without_report")
 def test_run_interrupted_while_vectors_are_learned_resumes_to_the_same_model(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,6 +258,7 @@ def test_damaged_results_of_stages_are_errors(
     assert message.endswith("; remove it, and --resume computes it again\n")
 
 
+@pytest.mark.usefixtures("without_report")
 def test_damaged_result_is_computed_again_once_removed(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,6 +293,7 @@ def test_resuming_a_finished_run_keeps_the_model(
         assert same_states(state_of(tmp_path / RUN, name), state_of(trained))
 
 
+@pytest.mark.usefixtures("without_report")
 def test_rounds_have_their_own_learning_rates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rates: list[float] = []
 
@@ -311,6 +317,7 @@ def test_exported_model_agrees_with_the_trained_one(trained: Path, tmp_path: Pat
     assert json.loads((tmp_path / "results.json").read_text()) == manifest["results"]
 
 
+@pytest.mark.usefixtures("without_report")
 @pytest.mark.parametrize(
     ("change", "is_kept"),
     [
@@ -343,6 +350,7 @@ def test_vector_view_stays_only_if_it_lowers_the_cross_entropy_clearly(
     assert progress.best == metrics(tmp_path / RUN)[-1 if is_kept else 0]["validation_accuracy"]
 
 
+@pytest.mark.usefixtures("without_report")
 def test_vector_view_without_weight_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(words, "is_better", lambda *_: True)
     monkeypatch.setattr(words, "fit_weights", lambda *_: (1.0, 0.0))
@@ -395,8 +403,6 @@ def test_own_documents_without_unlabelled_ones_have_no_vector_view(
     assert "with whole words only" in (run / "report.html").read_text()
     assert [record["stage"] for record in metrics(run)] == ["n-gram view"]
     assert metrics(run)[0]["validation_accuracy"] == 1
-    assert call("export", run, "--out", tmp_path / "exports") == 0
-    assert call("evaluate", tmp_path / "exports/films", "--data", labelled) == 0
 
 
 def test_own_unlabelled_documents_are_learnt_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -411,6 +417,7 @@ def test_own_unlabelled_documents_are_learnt_from(tmp_path: Path, capsys: pytest
     assert call("evaluate", run) == 0
 
 
+@pytest.mark.usefixtures("without_report")
 def test_later_rounds_are_taught_by_both_views(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Targets of unlabelled documents are probabilities of the n-gram view in the first round, then of both views."""
     labelled, unlabelled = own_files(tmp_path)
@@ -440,6 +447,7 @@ CHOICES = {
 }
 
 
+@pytest.mark.usefixtures("without_report")
 @pytest.mark.parametrize("has_unlabelled", [False, True])
 @pytest.mark.parametrize("choice", CHOICES.values(), ids=CHOICES.keys())
 def test_final_fit_is_on_the_rows_of_all_splits(
@@ -474,8 +482,6 @@ def test_final_fit_is_on_the_rows_of_all_splits(
         found, expected = (vector_view_logits(run, state) for state in (final, best))
         assert expected.std() > 1e-3
         assert np.array_equal(found, expected)
-    elif choice is CHOICES["no vectors"]:  # neither the views nor the vectors matter to the export, which takes long
-        assert call("export", run, "--out", tmp_path / "exports") == 0
 
 
 def expected_table(run: Path, files: DataFiles) -> NDArray[np.float32]:
@@ -525,6 +531,7 @@ def vector_view_logits(run: Path, state: dict[str, Any]) -> NDArray[np.float32]:
     return logits
 
 
+@pytest.mark.usefixtures("without_report")
 def test_vectors_are_learned_from_unlabelled_documents_without_a_vector_view(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -543,6 +550,7 @@ def test_vectors_are_learned_from_unlabelled_documents_without_a_vector_view(
     assert reference.word_hash("film") in known[0] & known[1]
 
 
+@pytest.mark.usefixtures("without_report")
 def test_recipe_without_epochs_learns_no_vectors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -595,6 +603,7 @@ def test_batch_larger_than_all_documents_is_an_error(tmp_path: Path, capsys: pyt
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.usefixtures("without_report")
 def test_batch_size_does_not_matter_without_a_vector_view(tmp_path: Path) -> None:
     labelled, _ = own_files(tmp_path)
     assert train_own(tmp_path, "--data", labelled, "--set", "training.batch_size=1000") == 0
