@@ -193,7 +193,7 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
                 found = micro_f1_difference(ours, theirs, labels == 1, validation.groups)
             else:
                 found = difference(self.value, logits, scores, labels, validation.groups)
-            compared = f"validation {self.metric} {progress.best:.4f}"
+            compared = f"validation {self.metric} {self.value(logits, labels):.4f}"
             lines.append(
                 f"warning: {compared} is below that of {baseline.name}, {baseline.value:.4f}: {found}"
                 if found.is_behind
