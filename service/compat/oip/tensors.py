@@ -21,11 +21,13 @@ from artifact.documents import OnOverflow
 from artifact.errors import InvalidInput
 from service.errors import MalformedInput, clear_tracebacks
 from service.wire.media import BINARY, JSON
-from service.wire.parsing import check_count, check_tokens
+from service.wire.parsing import check_count, check_tokens, malformed
 from service.wire.schemas import MAX_TEXTS
 
 HEAD_LENGTH = "Inference-Header-Content-Length"
 MAX_TENSORS = 16
+MAX_LEVELS = 1024
+"""Maximum depth of JSON that orjson parses."""
 NUMBERS_AT_ONCE = 10_000
 """Numbers serialized in one call, which takes less than 1 ms."""
 
@@ -201,7 +203,7 @@ def parse_head(head: bytes) -> Head:
     try:
         asked = InferRequest.model_validate(orjson.loads(head))
     except orjson.JSONDecodeError:
-        raise MalformedInput("the body is not valid JSON in UTF-8") from None
+        raise malformed(head, MAX_LEVELS) from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         raise InvalidInput.at(".".join(map(str, first["loc"])) or "body", first["msg"]) from None

@@ -103,6 +103,30 @@ def test_body_that_is_not_json_is_malformed_input(body: bytes) -> None:
         parse_json(ClassifyRequest, body)
 
 
+@pytest.mark.parametrize("levels", [201, 100_000])
+def test_body_that_is_nested_too_deep_is_told_what_is_allowed(levels: int) -> None:
+    for end in (b"", levels * b"]" + b"}"):
+        body = b'{"inputs":"[{","top_k":' + levels * b"[" + end
+        with pytest.raises(MalformedInput, match=r"^the body is nested too deep; at most 200 levels"):
+            parse_json(ClassifyRequest, body[:100_000])
+
+
+@pytest.mark.parametrize(
+    ("schema", "body", "place"),
+    [
+        (ClassifyRequest, rb'{"inputs":["a","\ud800"]}', "inputs.1"),
+        (ClassifyRequest, rb'{"inputs":"\udc00\ud800"}', "inputs"),
+        (ClassifyRequest, b'{"inputs":["a","b\xed\xa0\x80"]}', "inputs.1"),
+        (ScoreRequest, rb'{"pairs":[["\ud83d\ude00","a"],["a","\ud800x"]]}', "pairs.1.1"),
+        (RankRequest, rb'{"query":"a","documents":["a"],"\ud800":1}', "body"),
+        (RankRequest, rb'["\ud800"]', "0"),
+    ],
+)
+def test_text_with_a_lone_surrogate_is_named(schema: type[BaseModel], body: bytes, place: str) -> None:
+    with pytest.raises(MalformedInput, match=f"^{place}: contains a lone surrogate, which UTF-8 cannot encode$"):
+        parse_json(schema, body)
+
+
 def test_name_of_an_unknown_field_is_truncated_in_the_error() -> None:
     """The client chose the name; the error must not repeat a whole document."""
     with pytest.raises(InvalidInput) as caught:

@@ -249,7 +249,7 @@ async def test_series_are_forecast() -> None:
         ),
         ("twins", [texts("a", "++")], {}, "inputs: received a; twins needs a and b"),
         ("twins", [texts("a", "++"), texts("b", "++", "++")], {}, "b: 2 elements; 1 are needed, as many as in a"),
-        ("twins", [texts("a", "+"), texts("b", "++")], {}, "a.0: the document has 1 bytes; the model needs at least 2"),
+        ("twins", [texts("a", ""), texts("b", "++")], {}, "a.0: the document is empty; at least 1 byte is needed"),
         (
             "naive",
             [series([[1, None]] * 4)],
