@@ -200,7 +200,7 @@ class Matching(Task):
     @property
     def tensors(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         """Two texts in, their score out."""
-        return (Tensor("a", "BYTES", (-1,)), Tensor("b", "BYTES", (-1,))), (Tensor("score", "FP32", (-1,)),)
+        return (Tensor("a", "BYTES", (-1, 1)), Tensor("b", "BYTES", (-1, 1))), (Tensor("score", "FP32", (-1,)),)
 
     @property
     def parameters(self) -> dict[str, str | list[str]]:
