@@ -25,7 +25,7 @@ from service.wire.errors import NATIVE
 from service.wire.inference import model_fields, respond
 from service.wire.media import BINARY, JSON, NDJSON, TEXT
 from service.wire.openapi import BINARY_SCHEMA, Lines, contents, query_parameters, request_body
-from service.wire.parsing import check_count, check_size, decode_base64, decode_text, parse_json
+from service.wire.parsing import check_count, check_size, decode_base64, decode_text, parse_json, with_options
 from service.wire.recordings import CheckedRecordings, SentRecording
 from service.wire.requests import check_media_type, read_body, read_json, read_query, reserve_numbers
 from service.wire.schemas import BulkLine, BulkResult, ClassifyOptions, ClassifyRequest, ClassifyResponse, SentSeries
@@ -140,9 +140,9 @@ class _Asked(NamedTuple):
     recordings: list[SentRecording] | None
 
 
-def _parse(body: bytes) -> _Asked:
-    """Validate and read a body. Raises: InvalidInput, and what `parse_json` raises."""
-    asked = parse_json(ClassifyRequest, body)
+def _parse(options: ClassifyOptions, body: bytes) -> _Asked:
+    """Validate and read a body and the query string. Raises: InvalidInput, and what `parse_json` raises."""
+    asked = with_options(parse_json(ClassifyRequest, body), options)
     if (asked.inputs is None) == (asked.series is None):
         message = "give either inputs (documents) or series"
         raise InvalidInput(message, [("inputs", "either inputs or series")])
@@ -172,7 +172,7 @@ BODY = request_body(
     openapi_extra=BODY,
 )
 async def post_classify(context: Context) -> Response:
-    """Classify documents or series of any length. If the body is not JSON, options are in the query string.
+    """Classify documents or series of any length. Options are in the query string, or in a body of JSON.
 
     NDJSON uploads may have any length. Each line gets a line of the response, in order, as soon as it is ready.
     """
@@ -180,7 +180,8 @@ async def post_classify(context: Context) -> Response:
     if given.name == NDJSON:
         return ClassifyLines(context)
     if given.name == JSON:
-        asked = await read_json(context, _parse)
+        parse = functools.partial(_parse, read_query(context, ClassifyOptions))
+        asked = await read_json(context, parse, ignore_query=True)
         if asked.recordings is not None:
             return await _classify_series(context, asked.model, asked.recordings, asked.options)
         name, options, documents = asked.model, asked.options, asked.documents

@@ -18,7 +18,7 @@ from service.wire.errors import NATIVE
 from service.wire.inference import model_fields, respond
 from service.wire.media import JSON, NDJSON
 from service.wire.openapi import Lines, contents, query_parameters, request_body
-from service.wire.parsing import check_count, parse_json
+from service.wire.parsing import check_count, parse_json, with_options
 from service.wire.requests import check_media_type, check_no_query, read_json, read_query, read_text, read_texts
 from service.wire.schemas import (
     Line,
@@ -59,10 +59,13 @@ async def post_score(context: Context) -> Response:
     """Return the probability that the two documents of each pair belong together.
 
     In NDJSON each line is a pair, and options are in the query string. Each gets a line of the response, in order.
+    Beside JSON, options may be in the query string or in the body.
     """
     if check_media_type(context, JSON, NDJSON).name == NDJSON:
         return ScoreLines(context)
-    asked = await read_json(context, functools.partial(parse_json, ScoreRequest))
+    options = read_query(context, MatchOptions)
+    parse = functools.partial(parse_json, ScoreRequest)
+    asked = with_options(await read_json(context, parse, ignore_query=True), options)
     settings = context.runtime.settings
     check_count("pairs", len(asked.pairs), settings.max_documents)
     pairs = [

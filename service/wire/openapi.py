@@ -97,9 +97,9 @@ def request_body(
 
 
 def query_parameters(options: type[BaseModel]) -> list[dict[str, Any]]:
-    """Parameters of the query string: options, for bodies that are not JSON.
+    """Parameters of the query string: options, which a JSON body may have, too.
 
-    Without defaults: Swagger UI would send them with a JSON body, too, which has options of its own.
+    Without defaults: Swagger UI and generated clients would send them with every request.
     """
     properties = options.model_json_schema()["properties"]
     for schema in properties.values():

@@ -75,6 +75,18 @@ def parse_json(schema: type[M], body: bytes, *, strict: bool | None = True) -> M
         raise invalid(error, schema, body) from None
 
 
+def with_options(asked: M, options: BaseModel) -> M:
+    """A request with the options of its query string. Raises: InvalidInput if its body has others.
+
+    A default contradicts nothing: generated clients send them in the body, the query string, or both.
+    """
+    defaults = {name: field.default for name, field in type(options).model_fields.items()}
+    given = {name: value for name, value in options if value != defaults[name]}
+    if other := [name for name, value in given.items() if getattr(asked, name) not in (value, defaults[name])]:
+        raise refused([(name, "the query string and the body have different values") for name in other])
+    return asked.model_copy(update=given)
+
+
 def malformed(body: bytes, levels: int = MAX_LEVELS) -> MalformedInput:
     """Why a body cannot be parsed as JSON; `levels` is the maximum depth that the parser reads."""
     if _is_deeper(body, levels):

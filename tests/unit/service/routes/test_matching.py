@@ -56,6 +56,15 @@ async def test_long_document_is_the_mean_of_its_windows() -> None:
     }
 
 
+async def test_options_of_pairs_in_json_may_be_in_the_query_string() -> None:
+    async with serving(matcher()) as client:
+        body = {"pairs": [["++" + 26 * ".", "++"]]}
+        (tail,) = answer(await client.post("/v1/score?on_overflow=tail", json=body))["results"]
+        refused = await client.post("/v1/score?on_overflow=tail", json={**body, "on_overflow": "head"})
+    assert tail["coverage"]["a"]["strategy"] == "tail"
+    assert check_problem(refused, 422, "invalid_input")["errors"][0]["loc"] == "on_overflow"
+
+
 async def test_ranking_is_best_first_and_stable() -> None:
     body = {"query": "++", "documents": ["--", "+.", "-.", "++"]}
     async with serving(matcher()) as client:

@@ -1,6 +1,7 @@
 """What requests contain is checked within limits, including bodies made to block the server."""
 
 import json
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -19,10 +20,12 @@ from service.wire.parsing import (
     decode_base64,
     is_quick,
     parse_json,
+    with_options,
 )
 from service.wire.schemas import (
     MAX_TEXTS,
     BulkLine,
+    ClassifyOptions,
     ClassifyRequest,
     ForecastLine,
     ForecastRequest,
@@ -101,6 +104,36 @@ def test_document_may_be_base64() -> None:
 def test_body_that_is_not_json_is_malformed_input(body: bytes) -> None:
     with pytest.raises(MalformedInput, match="JSON in UTF-8"):
         parse_json(ClassifyRequest, body)
+
+
+@pytest.mark.parametrize(
+    ("body", "query", "expected"),
+    [
+        ({}, {"top_k": 2}, {"top_k": 2}),
+        ({"top_k": 2}, {"top_k": 2}, {"top_k": 2}),
+        (
+            {"top_k": None, "on_overflow": "windows"},
+            {"top_k": 2, "on_overflow": "head"},
+            {"top_k": 2, "on_overflow": "head"},
+        ),
+        ({"on_overflow": "head"}, {"on_overflow": "windows", "detail": False}, {"on_overflow": "head"}),
+        ({"model": "a"}, {"detail": True}, {"model": "a", "detail": True}),
+    ],
+)
+def test_options_may_be_in_the_query_string_and_in_the_body(
+    body: dict[str, Any], query: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    """Defaults, which generated clients send, contradict nothing."""
+    found = with_options(ClassifyRequest(inputs="a", **body), ClassifyOptions(**query))
+    assert found == ClassifyRequest(inputs="a", **expected)
+
+
+def test_options_that_contradict_each_other_are_named() -> None:
+    asked = ClassifyRequest(inputs="a", top_k=1, on_overflow="head", model="a")
+    with pytest.raises(InvalidInput) as caught:
+        with_options(asked, ClassifyOptions(top_k=2, on_overflow="tail", model="a"))
+    assert [place for place, _ in caught.value.errors] == ["top_k", "on_overflow"]
+    assert "the query string and the body have different values" in str(caught.value)
 
 
 @pytest.mark.parametrize("levels", [201, 100_000])
