@@ -499,8 +499,8 @@ class ForecastLineResult(LineResult):
     """The forecast of a request, or an error."""
 
     model_from: ModelSource | None = None
-    forecast: dict[str, list[float]] | list[list[float]] | None = None
-    quantiles: dict[str, dict[str, list[float]] | list[list[float]]] | None = None
+    forecast: dict[str, list[float]] | list[list[float]] | list[float] | None = None
+    quantiles: dict[str, dict[str, list[float]] | list[list[float]] | list[float]] | None = None
     quantiles_reliable: bool | None = None
     coverage: SeriesCoverage | None = None
     season: int | list[int] | dict[str, int | list[int]] | list[int | list[int]] | None = None
