@@ -5,6 +5,7 @@ SERVE := .venv/serve/bin
 QUICK := .venv/quick/bin
 TOOLS := .venv/tools/bin
 KSERVE := .venv/kserve/bin
+GENERATED := .venv/generated/bin
 RAY := .venv/ray/bin
 FORECASTERS := .venv/forecasters/bin
 RECIPE ?= imdb-s3
@@ -25,7 +26,7 @@ INSTALL_DEBIAN = flock .venv/.apt sh -c '$(SUDO) apt-get update && $(SUDO) apt-g
 # Some container images set PYTHONDONTWRITEBYTECODE. Every process would then compile again what it imports: 6 seconds for PyTorch.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run env test test-quick test-slow test-docker test-kserve test-ray test-page test-proxy test-uvicorn page check lock audit train export bench bench-series bench-peers gpu docker
+.PHONY: help run env test test-quick test-slow test-docker test-kserve test-generated test-ray test-page test-proxy test-uvicorn page check lock audit train export bench bench-series bench-peers gpu docker
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -68,6 +69,13 @@ help:  ## list the commands
 	$(KSERVE)/python -m pip install --quiet --no-compile 'kserve==0.21.0'
 	touch $@
 
+.venv/generated/.installed: Makefile
+	@echo 'Installing generators of clients into .venv/generated, once: 115 MB, half a minute.'
+	$(PYTHON) -m venv --clear .venv/generated
+	$(GENERATED)/python -m pip install --quiet --no-compile 'openapi-python-client==0.29.1'
+	npm install --prefix .venv/generated --no-fund --no-audit --loglevel error 'openapi-typescript@7.13.0' 'typescript@5.9.3'
+	touch $@
+
 # Ray needs other versions than the lock has, and is larger than everything else that serves. Its modules are compiled, because
 # each node starts many processes at once that import them. After .venv/dev: both installations write the project's metadata.
 .venv/ray/.installed: Makefile pyproject.toml | .venv/dev/.installed
@@ -98,7 +106,7 @@ test-quick: .venv/quick/.installed  ## run the unit tests of artifact/ and servi
 		-m "not ray and not slow" $(SIDE_BY_SIDE) tests/unit/artifact tests/unit/service
 
 test: .venv/dev/.installed  ## run the tests but those below; COVERAGE=1 also fails if coverage is too low
-	$(DEV)/python -m pytest -m "not docker and not kserve and not page and not proxy and not ray and not slow" $(SIDE_BY_SIDE) \
+	$(DEV)/python -m pytest -m "not docker and not generated and not kserve and not page and not proxy and not ray and not slow" $(SIDE_BY_SIDE) \
 		--durations 20 --ignore tests/docker --ignore tests/e2e/page $(if $(COVERAGE),--cov)
 
 test-slow: .venv/dev/.installed .venv/ray/.installed  ## run the slow tests: soak, fuzzed requests, uploads of 1 GB, a million rows; an hour
@@ -109,6 +117,9 @@ test-docker: .venv/dev/.installed  ## run the tests that build and run container
 
 test-kserve: .venv/dev/.installed .venv/kserve/.installed  ## ask a server with KServe's own client
 	$(DEV)/python -m pytest -m kserve tests/e2e
+
+test-generated: .venv/dev/.installed .venv/generated/.installed  ## generate clients from docs/openapi.json and use them; needs Node
+	$(DEV)/python -m pytest -m generated tests/e2e
 
 test-ray: .venv/dev/.installed .venv/ray/.installed  ## serve and compute batches on Ray clusters, and kill nodes; ten minutes
 	$(DEV)/python -m pytest -m "ray and not slow" tests/e2e

@@ -95,6 +95,8 @@ class TextCoverage:
     windows: int
     words: WordCounts | None = None
     """None if the model does not count words."""
+    is_padded: bool = False
+    """Whether spaces were appended, because the document is shorter than the model needs."""
 
     @property
     def known(self) -> float | None:
@@ -107,7 +109,7 @@ class TextCoverage:
         return {
             "bytes_total": self.bytes_total,
             "bytes_used": self.bytes_used,
-            "strategy": on_overflow if is_cut else "whole",
+            "strategy": on_overflow if is_cut else "padded" if self.is_padded else "whole",
             "windows": self.windows,
             "known": self.known,
         }

@@ -81,7 +81,10 @@ class VectorCache(Protocol):
 
 
 class Tensor(NamedTuple):
-    """An input or output for clients that send tensors; -1 is any size."""
+    """An input or output for clients that send tensors; -1 is any size.
+
+    Clients of Triton cannot fill an item without dimensions: a text has the shape [1], and [-1, 1] stands for [n], too.
+    """
 
     name: str
     datatype: Literal["BYTES", "FP32"]

@@ -265,7 +265,7 @@ class Classification(Task):
         """Text in, scores and best label out; of any number of labels also the chosen ones, a list of them as JSON."""
         names = ["label"] if self.manifest.thresholds is None else ["label", "labels"]
         scores, *texts = Tensor("scores", "FP32", (-1, self._classes)), *(Tensor(one, "BYTES", (-1,)) for one in names)
-        return (Tensor("text", "BYTES", (-1,)),), (scores, *texts)
+        return (Tensor("text", "BYTES", (-1, 1)),), (scores, *texts)
 
     @property
     def parameters(self) -> dict[str, str | list[str]]:

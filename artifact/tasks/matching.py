@@ -27,7 +27,7 @@ class MatcherManifest(TextManifest):
 
     task: Literal["text-matching"]
     min_length: int = Field(gt=0)
-    """Minimum length of a document in bytes; the model has no features for a shorter one."""
+    """Minimum length of a row in bytes; the model has no features for a shorter one, which is padded with spaces."""
     head: Graph
     """Vectors of two documents -> logit that the documents match."""
 
@@ -136,6 +136,8 @@ class Matching(Task):
     ) -> Computation[EncodedTexts]:
         """Vectors of documents of any length: the mean of their rows' vectors.
 
+        A document shorter than the model's min_length is padded with spaces.
+
         Args:
             texts: documents with their locations.
             on_overflow: how to read documents longer than the model's max_length.
@@ -149,7 +151,12 @@ class Matching(Task):
         distinct = dict(zip(keys, parts, strict=True))
         found = {} if cache is None else cache.find(distinct.keys())
         cached = None if cache is None else [key in found for key in keys]
-        new = {key: [take(text, spans) for spans in plan] for key, (text, plan) in distinct.items() if key not in found}
+        shortest = self.manifest.min_length
+        new = {
+            key: [take(text, spans).ljust(shortest) for spans in plan]
+            for key, (text, plan) in distinct.items()
+            if key not in found
+        }
         for chunk in _chunks(new):
             outputs = yield RunModel([row for rows in chunk.values() for row in rows])
             ends = np.cumsum([len(rows) for rows in chunk.values()])
@@ -157,7 +164,9 @@ class Matching(Task):
                 found[key] = pool(vectors)
                 if cache is not None:
                     cache.put(key, found[key])
-        coverages = [TextCoverage(len(text), bytes_used(plan), len(plan)) for text, plan in parts]
+        coverages = [
+            TextCoverage(len(text), bytes_used(plan), len(plan), is_padded=len(text) < shortest) for text, plan in parts
+        ]
         return Answer(EncodedTexts(np.stack([found[key] for key in keys]), coverages, cached), coverages)
 
     def score(
@@ -191,7 +200,7 @@ class Matching(Task):
     @property
     def tensors(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         """Two texts in, their score out."""
-        return (Tensor("a", "BYTES", (-1,)), Tensor("b", "BYTES", (-1,))), (Tensor("score", "FP32", (-1,)),)
+        return (Tensor("a", "BYTES", (-1, 1)), Tensor("b", "BYTES", (-1, 1))), (Tensor("score", "FP32", (-1,)),)
 
     @property
     def parameters(self) -> dict[str, str | list[str]]:
@@ -219,10 +228,7 @@ class Matching(Task):
         manifest = self.manifest
         try:
             document = as_text(text.document)
-            size = len(document)
-            if 0 < size < manifest.min_length:
-                raise InvalidInput(f"the document has {size} bytes; the model needs at least {manifest.min_length}")
-            return document, cut(size, manifest.max_length, manifest.window_overlap, on_overflow)
+            return document, cut(len(document), manifest.max_length, manifest.window_overlap, on_overflow)
         except InvalidInput as error:
             raise InvalidInput.at(text.place, str(error)) from None
 

@@ -1,6 +1,7 @@
 """A middleware that rejects requests that would miss their deadline.
 
-Most are rejected before their bodies are read. A short JSON body is read if it decides which model is asked for.
+Most are rejected before their bodies are read. A short JSON body is read if it, and not the query string, decides which
+model is asked for.
 """
 
 import asyncio
@@ -75,7 +76,13 @@ class RejectionMiddleware:
             return engine.rejection([task], left_s, lambda: _asked_in_query(engine, task, query), size)
         error = engine.rejection(tasks, left_s)
         length = _number(headers.get("content-length"))
-        if error is None and length is not None and length <= PEEK_BYTES and engine.may_reject(tasks, left_s):
+        if (
+            error is None
+            and not query
+            and length is not None
+            and length <= PEEK_BYTES
+            and engine.may_reject(tasks, left_s)
+        ):
             body = await _peek(context, left_s)  # which names the model
             error = engine.rejection(tasks, left_s, lambda: _asked_in_json(engine, tasks, body))
         return error

@@ -89,6 +89,7 @@ OPERATIONS = {
         (Field("text"),),
         {"label": str, "score": float, **dict.fromkeys(("labels", "scores", "coverage", "windows", "stretches"), str)},
         _classify,
+        places=("inputs.0",),
         check=_check_rate,
     ),
     "score": Operation(

@@ -10,6 +10,7 @@ import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import orjson
@@ -235,13 +236,12 @@ class BulkResponse(Response, ABC, Generic[T]):
             if isinstance(content, LongdocError):
                 raise content
             result = await self.answer(content)
-        except LongdocError as error:
-            clear_tracebacks(error)
-            return self._line({**fields, "error": problem(failure(error, self._path))})
         except Exception as error:
-            log.exception("line %d failed", index)
+            if not isinstance(error, LongdocError):
+                log.exception("line %d failed", index)
             clear_tracebacks(error)
-            return self._line({**fields, "error": problem(failure(error, self._path))})
+            failed = failure(error, self._path)
+            result = {"error": problem(replace(failed, detail=f"input {index}: {failed.detail}"))}
         return self._line({**fields, **result})
 
     async def _parse(self, line: bytes) -> "ParsedLine[T]":
@@ -297,14 +297,11 @@ def parse_line(schema: type[L], read: Callable[[L], T], line: bytes) -> ParsedLi
     try:
         parsed = parse_json(schema, line)
         return ParsedLine(parsed.id, read(parsed))
-    except MalformedInput:
-        return ParsedLine(None, MalformedInput("the line is not valid JSON in UTF-8"))
     except InvalidInput as error:
         clear_tracebacks(error)
         return ParsedLine(_id_of(line), error)
-    except PayloadTooLarge as error:
-        clear_tracebacks(error)
-        return ParsedLine(None, error)
+    except (MalformedInput, PayloadTooLarge) as error:
+        return ParsedLine(None, type(error)(str(error).replace("the body", "the line", 1)))
 
 
 def _id_of(line: bytes) -> str | int | None:

@@ -12,9 +12,11 @@ from artifact.errors import InvalidInput
 from artifact.tasks.base import Task
 from artifact.tasks.classification import Classification
 from artifact.tasks.labels import ResultOptions
+from artifact.tasks.matching import LocatedText
 from artifact.tasks.series_classification import SeriesClassification
 from service.engine.selection import Models
 from service.engine.served import AnyModel, ServedModel
+from service.errors import rename_places
 from service.offload import count_items, offload
 from service.routes.bulk import BulkResponse, parse_line
 from service.wire.context import RequestContext
@@ -22,8 +24,8 @@ from service.wire.dependencies import Context
 from service.wire.errors import NATIVE
 from service.wire.inference import model_fields, respond
 from service.wire.media import BINARY, JSON, NDJSON, TEXT
-from service.wire.openapi import BINARY_SCHEMA, Lines, contents, request_body
-from service.wire.parsing import check_count, check_size, decode_base64, decode_text, parse_json
+from service.wire.openapi import BINARY_SCHEMA, Lines, contents, query_parameters, request_body
+from service.wire.parsing import check_count, check_size, decode_base64, decode_text, parse_json, with_options
 from service.wire.recordings import CheckedRecordings, SentRecording
 from service.wire.requests import check_media_type, read_body, read_json, read_query, reserve_numbers
 from service.wire.schemas import BulkLine, BulkResult, ClassifyOptions, ClassifyRequest, ClassifyResponse, SentSeries
@@ -36,7 +38,7 @@ MAX_LINE_VALUES = 50_000
 """Limit of values of a line at the rate of the model, unless the line has more: many lines are pending together."""
 
 
-class ClassifyLines(BulkResponse[bytes | SentRecording]):
+class ClassifyLines(BulkResponse[LocatedText | SentRecording]):
     """Classifies documents and recordings, one a line. The options are in the query string.
 
     All lines of a kind get the same model. It stays loaded from the first of them until the end of the response.
@@ -81,7 +83,7 @@ class ClassifyLines(BulkResponse[bytes | SentRecording]):
         )
 
     @override
-    async def answer(self, content: bytes | SentRecording) -> dict[str, Any]:
+    async def answer(self, content: LocatedText | SentRecording) -> dict[str, Any]:
         """Classify one document or recording."""
         options = self._options
         if isinstance(content, SentRecording):
@@ -89,9 +91,11 @@ class ClassifyLines(BulkResponse[bytes | SentRecording]):
             checked = await CheckedRecordings.of(series.task, [content], most=MAX_LINE_VALUES, detail=options.detail)
             (recording,) = await self.run(series, lambda: checked.classify(options), checked.items)
             return {**model_fields(series), **recording.as_json(options)}
-        check_size("document", content, self._settings.max_document_bytes)
-        model, count = self._model(Classification), count_items([content])
-        (found,) = await self.run(model, lambda: model.task.classify([content], options.on_overflow), count)
+        place, document = content
+        check_size(place, document, self._settings.max_document_bytes)
+        model, count = self._model(Classification), count_items([document])
+        with rename_places(lambda _: place):
+            (found,) = await self.run(model, lambda: model.task.classify([document], options.on_overflow), count)
         return {**model_fields(model), **await offload(count, found.as_json, options)}
 
 
@@ -108,7 +112,7 @@ def _choose_any(models: Models, name: str | None) -> dict[type[Task], AnyModel]:
     return found
 
 
-def _content(line: BulkLine) -> bytes | SentRecording:
+def _content(line: BulkLine) -> LocatedText | SentRecording:
     """The document or recording of a line. Raises: InvalidInput."""
     if (line.text, line.base64, line.series).count(None) != 2:
         raise InvalidInput("give one of text, base64 and series", [("text", "one of text, base64 and series")])
@@ -116,9 +120,9 @@ def _content(line: BulkLine) -> bytes | SentRecording:
         return SentRecording.of("series", SentSeries.of(line.series), line.rate)
     _check_no_rate(line.rate)
     if line.text is not None:
-        return line.text.encode()
+        return LocatedText("text", line.text.encode())
     assert line.base64 is not None
-    return decode_base64("base64", line.base64)
+    return LocatedText("base64", decode_base64("base64", line.base64))
 
 
 def _check_no_rate(rate: float | None) -> None:
@@ -136,9 +140,9 @@ class _Asked(NamedTuple):
     recordings: list[SentRecording] | None
 
 
-def _parse(body: bytes) -> _Asked:
-    """Validate and read a body. Raises: InvalidInput, and what `parse_json` raises."""
-    asked = parse_json(ClassifyRequest, body)
+def _parse(options: ClassifyOptions, body: bytes) -> _Asked:
+    """Validate and read a body and the query string. Raises: InvalidInput, and what `parse_json` raises."""
+    asked = with_options(parse_json(ClassifyRequest, body), options)
     if (asked.inputs is None) == (asked.series is None):
         message = "give either inputs (documents) or series"
         raise InvalidInput(message, [("inputs", "either inputs or series")])
@@ -149,17 +153,6 @@ def _parse(body: bytes) -> _Asked:
     return _Asked(asked.model, asked.result_options, [], recordings)
 
 
-def _query_parameters() -> list[dict[str, object]]:
-    """OpenAPI parameters: the options, for bodies that are not JSON.
-
-    Without defaults: Swagger UI would send them with a JSON body, too, which has options of its own.
-    """
-    properties = ClassifyOptions.model_json_schema()["properties"]
-    for schema in properties.values():
-        schema.pop("default", None)
-    return [{"name": name, "in": "query", "schema": properties[name]} for name in sorted(properties)]
-
-
 BODY = request_body(
     {JSON: ClassifyRequest, TEXT: str, BINARY: BINARY_SCHEMA, NDJSON: Lines(BulkLine)},
     {
@@ -167,7 +160,7 @@ BODY = request_body(
         TEXT: "A film to see twice.",
         NDJSON: '{"id": 1, "text": "A film to see twice."}\n{"id": 2, "text": "Two hours wasted."}\n',
     },
-    _query_parameters(),
+    query_parameters(ClassifyOptions),
 )
 
 
@@ -179,7 +172,7 @@ BODY = request_body(
     openapi_extra=BODY,
 )
 async def post_classify(context: Context) -> Response:
-    """Classify documents or series of any length. If the body is not JSON, options are in the query string.
+    """Classify documents or series of any length. Options are in the query string, or in a body of JSON.
 
     NDJSON uploads may have any length. Each line gets a line of the response, in order, as soon as it is ready.
     """
@@ -187,7 +180,8 @@ async def post_classify(context: Context) -> Response:
     if given.name == NDJSON:
         return ClassifyLines(context)
     if given.name == JSON:
-        asked = await read_json(context, _parse)
+        parse = functools.partial(_parse, read_query(context, ClassifyOptions))
+        asked = await read_json(context, parse, ignore_query=True)
         if asked.recordings is not None:
             return await _classify_series(context, asked.model, asked.recordings, asked.options)
         name, options, documents = asked.model, asked.options, asked.documents

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 
 from service.settings import Settings
 from service.wire.media import JSON, NDJSON
@@ -94,6 +94,17 @@ def request_body(
         content[media_type]["example"] = example
     body = {"required": is_required, "content": content}
     return {"requestBody": body, "parameters": [*parameters, *PARAMETERS]}
+
+
+def query_parameters(options: type[BaseModel]) -> list[dict[str, Any]]:
+    """Parameters of the query string: options, which a JSON body may have, too.
+
+    Without defaults: Swagger UI and generated clients would send them with every request.
+    """
+    properties = options.model_json_schema()["properties"]
+    for schema in properties.values():
+        schema.pop("default", None)
+    return [{"name": name, "in": "query", "schema": properties[name]} for name in sorted(properties)]
 
 
 def json_body(schema: Any, example: Any) -> dict[str, Any]:

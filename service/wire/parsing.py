@@ -6,7 +6,9 @@ The processes that parse large bodies import this module, so it imports little.
 import base64
 import binascii
 import difflib
+import json
 import re
+from collections.abc import Iterable
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -51,6 +53,10 @@ SAME_MEANING = (
 CLOSE = 0.7
 """Ratio of `difflib` from which a name counts as a misspelt field."""
 NOT_JSON = "the body is not valid JSON in UTF-8"
+MAX_LEVELS = 200
+"""Maximum depth of JSON that pydantic parses."""
+BRACKET = re.compile(rb"[\[\]{}]")
+SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def parse_json(schema: type[M], body: bytes, *, strict: bool | None = True) -> M:
@@ -66,7 +72,56 @@ def parse_json(schema: type[M], body: bytes, *, strict: bool | None = True) -> M
     try:
         return schema.model_validate_json(body, strict=strict)
     except ValidationError as error:
-        raise invalid(error, schema) from None
+        raise invalid(error, schema, body) from None
+
+
+def with_options(asked: M, options: BaseModel) -> M:
+    """A request with the options of its query string. Raises: InvalidInput if its body has others.
+
+    A default contradicts nothing: generated clients send them in the body, the query string, or both.
+    """
+    defaults = {name: field.default for name, field in type(options).model_fields.items()}
+    given = {name: value for name, value in options if value != defaults[name]}
+    if other := [name for name, value in given.items() if getattr(asked, name) not in (value, defaults[name])]:
+        raise refused([(name, "the query string and the body have different values") for name in other])
+    return asked.model_copy(update=given)
+
+
+def malformed(body: bytes, levels: int = MAX_LEVELS) -> MalformedInput:
+    """Why a body cannot be parsed as JSON; `levels` is the maximum depth that the parser reads."""
+    if _is_deeper(body, levels):
+        return MalformedInput(f"the body is nested too deep; at most {levels} levels of lists and objects are allowed")
+    try:
+        place = _lone_surrogate(json.loads(body))
+    except (ValueError, RecursionError):
+        place = None
+    if place is None:
+        return MalformedInput(NOT_JSON)
+    return MalformedInput(f"{place_of(place)}: contains a lone surrogate, which UTF-8 cannot encode")
+
+
+def _is_deeper(text: bytes, levels: int) -> bool:
+    """Whether more than `levels` lists and objects are one inside the other, up to a bracket that closes none."""
+    depth = 0
+    for bracket in BRACKET.finditer(STRING.sub(b"", text)):
+        depth += 1 if bracket[0] in b"[{" else -1
+        if not 0 <= depth <= levels:
+            break
+    return depth > levels
+
+
+def _lone_surrogate(value: object) -> tuple[int | str, ...] | None:
+    """Location of the first text or key in a JSON value that contains a lone surrogate; that of a key is its object."""
+    if isinstance(value, str):
+        return () if SURROGATE.search(value) else None
+    if isinstance(value, dict):
+        if any(SURROGATE.search(key) for key in value):
+            return ()
+        items: Iterable[tuple[int | str, object]] = value.items()
+    else:
+        items = enumerate(value) if isinstance(value, list) else ()
+    found = ((key, _lone_surrogate(item)) for key, item in items)
+    return next(((key, *place) for key, place in found if place is not None), None)
 
 
 def check_tokens(text: bytes) -> None:
@@ -96,14 +151,14 @@ SERIES_TAGS = ("named", "positional", "flat", "several")
 """Tags of the forms of a series in `service.wire.schemas`, which Pydantic puts after the name of the field."""
 
 
-def invalid(error: ValidationError, schema: type[BaseModel]) -> Exception:
-    """Convert validation errors of a schema, without the input."""
+def invalid(error: ValidationError, schema: type[BaseModel], body: bytes = b"") -> Exception:
+    """Convert validation errors of a schema, without the input; `body` is that of JSON."""
     if (count := error.error_count()) > MAX_LISTED_ERRORS:
         message = f"{count} values are not allowed"
         return InvalidInput(message, [("body", message)])
     found = error.errors(include_url=False, include_context=False, include_input=False)
     if found[0]["type"] == "json_invalid":
-        return MalformedInput(NOT_JSON)
+        return malformed(body)
     fields = []
     for one in found[:MAX_SHOWN_ERRORS]:
         is_unknown = one["type"] == "extra_forbidden" and len(one["loc"]) == 1

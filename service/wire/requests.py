@@ -77,9 +77,15 @@ async def read_body(context: RequestContext) -> bytes:
 
 
 async def read_json(context: RequestContext, parse: Callable[[bytes], T], *, ignore_query: bool = False) -> T:
-    """Read a JSON body, which holds all options, and parse it; the caller has checked the media type.
+    """Read a JSON body and parse it; the caller has checked the media type.
 
-    Raises: InvalidInput if the query string has options and is not ignored; what `read_body` and `parse_body` raise.
+    Args:
+        context: the request.
+        parse: parses the body.
+        ignore_query: whether the query string is ignored, or read by the caller; else it must be empty.
+
+    Raises: InvalidInput if the query string is not empty; what `read_body` and `parse_body` raise.
+
     """
     if not ignore_query:
         check_no_query(context)

@@ -207,6 +207,8 @@ class Coverage(BaseModel):
     bytes_total: int
     bytes_used: int
     strategy: str
+    """`whole`; `on_overflow` of the request, if the document is longer than the model reads; `padded`, with spaces,
+    if it is shorter than the model needs."""
     windows: int
     known: float | None
     """Share of the words at which an n-gram of the model's vocabulary ends, from 0 to 1; 0 without any word, null if
@@ -271,15 +273,27 @@ class ClassifyResponse(BaseModel):
     results: list[ClassifyResult]
 
 
-class ScoreRequest(_Request):
-    """Body of `POST /v1/score`."""
+class MatchOptions(_Request):
+    """Options of scores of documents; of `POST /v1/score`, the query string if the body is NDJSON."""
 
-    pairs: Annotated[list[tuple[str, str]], up_to(MAX_TEXTS // 2, "max_documents")]
-    """Pairs of documents."""
     model: ModelName | None = None
     """Name of the model; optional if there is only one matcher or a default is set."""
     on_overflow: OnOverflow = "windows"
     """How to read documents longer than the model reads."""
+
+
+class ScoreRequest(MatchOptions):
+    """Body of `POST /v1/score` as JSON."""
+
+    pairs: Annotated[list[tuple[str, str]], up_to(MAX_TEXTS // 2, "max_documents")]
+    """Pairs of documents."""
+
+
+class ScoreLine(Line):
+    """One line of an NDJSON upload to `POST /v1/score`: a pair of documents."""
+
+    a: str
+    b: str
 
 
 class PairCoverage(BaseModel):
@@ -304,20 +318,20 @@ class ScoreResponse(BaseModel):
     results: list[PairScore]
 
 
-class RankRequest(_Request):
-    """Body of `POST /v1/rank`."""
+class RankRequest(MatchOptions):
+    """Body of `POST /v1/rank` as JSON."""
 
     query: str
     documents: Candidates
     """Documents to rank."""
-    model: ModelName | None = None
-    """Name of the model; optional if there is only one matcher or a default is set."""
-    on_overflow: OnOverflow = "windows"
-    """How to read documents longer than the model reads."""
     top_n: int | None = Field(default=None, ge=1)
     """Maximum number of results; by default all."""
     return_documents: bool = False
     """Whether to return the documents."""
+
+
+class RankLine(RankRequest, Line):
+    """One line of an NDJSON upload to `POST /v1/rank`: a request."""
 
 
 class RankedDocument(BaseModel):
@@ -445,14 +459,19 @@ class Problem(BaseModel):
     errors: list[FieldError] = []
 
 
-class BulkResult(BaseModel):
-    """One line of the response to an NDJSON upload: the result of a document or recording, or an error."""
+class LineResult(BaseModel):
+    """One line of the response to an NDJSON upload: a result, or an error; `index` counts the lines from 0."""
 
     index: int
     id: str | int | None = None
     error: Problem | None = None
     model: str | None = None
     version: int | None = None
+
+
+class BulkResult(LineResult):
+    """The result of a document or recording, or an error."""
+
     label: str | None = None
     score: float | None = None
     labels: list[str] | None = None
@@ -462,17 +481,26 @@ class BulkResult(BaseModel):
     stretches: list[Stretch] | None = None
 
 
-class ForecastLineResult(BaseModel):
-    """One line of the response to an NDJSON upload: the forecast of a request, or an error."""
+class ScoreLineResult(LineResult):
+    """The score of a pair, or an error."""
 
-    index: int
-    id: str | int | None = None
-    error: Problem | None = None
-    model: str | None = None
-    version: int | None = None
+    score: float | None = None
+    coverage: PairCoverage | None = None
+
+
+class RankLineResult(LineResult):
+    """The ranking of a request, or an error."""
+
+    results: list[RankedDocument] | None = None
+    query_coverage: Coverage | None = None
+
+
+class ForecastLineResult(LineResult):
+    """The forecast of a request, or an error."""
+
     model_from: ModelSource | None = None
-    forecast: dict[str, list[float]] | list[list[float]] | None = None
-    quantiles: dict[str, dict[str, list[float]] | list[list[float]]] | None = None
+    forecast: dict[str, list[float]] | list[list[float]] | list[float] | None = None
+    quantiles: dict[str, dict[str, list[float]] | list[list[float]] | list[float]] | None = None
     quantiles_reliable: bool | None = None
     coverage: SeriesCoverage | None = None
     season: int | list[int] | dict[str, int | list[int]] | list[int | list[int]] | None = None

@@ -148,7 +148,7 @@ def test_lines_of_series_and_texts_are_answered_in_order(client: httpx.Client) -
     response = client.post("/v1/classify?top_k=2&detail=true", content=body, headers=NDJSON)
     found = [json.loads(line) for line in response.text.splitlines()]
     assert [(line["index"], line["id"]) for line in found] == [(number, number) for number in range(200)]
-    assert found[50]["error"]["detail"] == "series: the model needs the channels x, y; y is missing"
+    assert found[50]["error"]["detail"] == "input 50: series: the model needs the channels x, y; y is missing"
     single = ask(client, RECORDINGS, detail=True)
     for number in (one for one in range(200) if one != 50):
         assert found[number]["model"] == ("gestures" if number % 3 else "imdb-s3")

@@ -7,7 +7,13 @@ import pytest
 
 from tests.support.paths import ROOT
 
-SUITES = {"kserve": "tests/e2e", "ray": "tests/e2e", "page": "tests/e2e/page", "proxy": "tests/e2e"}
+SUITES = {
+    "generated": "tests/e2e",
+    "kserve": "tests/e2e",
+    "ray": "tests/e2e",
+    "page": "tests/e2e/page",
+    "proxy": "tests/e2e",
+}
 """Marker -> folder from which the Makefile runs its tests."""
 
 

@@ -27,6 +27,7 @@ from service.compat.oip.tensors import (
     InferRequest,
     InputTensor,
     parse_head,
+    raw_request,
     split,
     tensor_response,
     tensors_of,
@@ -46,7 +47,12 @@ from service.wire.requests import check_content_encoding, parse_body, read_body,
 
 router = DIALECT.router(TAG)
 
-LENGTH_PARAMETER = {"name": HEAD_LENGTH, "in": "header", "schema": {"type": "integer", "minimum": 0}}
+LENGTH_PARAMETER = {
+    "name": HEAD_LENGTH,
+    "in": "header",
+    "schema": {"type": "integer", "minimum": 0},
+    "description": "Length of the JSON before binary data; 0 if the body is one item of the only input.",
+}
 PADDED = {"bytes", "lengths"}
 """Inputs that a model of one text accepts instead of it: the rows of a padded matrix, and their lengths."""
 
@@ -100,8 +106,12 @@ async def post_infer(context: Context, model: NamedModel) -> Response:
     """Run a model. Inputs: classifiers `text`, or `bytes` and `lengths`; matchers `a` and `b`; others `series`."""
     arrived = asyncio.get_running_loop().time()
     check_content_encoding(context)  # no check of the media type: clients send none or any
-    json_part, binary = split(await read_body(context), context.headers.get(HEAD_LENGTH.lower()))
-    head = await parse_body(context, parse_head, json_part)
+    body, length = await read_body(context), context.headers.get(HEAD_LENGTH.lower())
+    if length == "0":
+        head, binary = raw_request(model.task.tensors[0], body)
+    else:
+        json_part, binary = split(body, length)
+        head = await parse_body(context, parse_head, json_part)
     asked, tensors = head.request, tensors_of(head, binary)
     requested = _requested(asked, model.task)
     if asked.parameters.timeout:

@@ -1,7 +1,8 @@
 """Tensors of the Open Inference Protocol, in JSON or as binary data after the JSON (Triton's extension).
 
-The header `Inference-Header-Content-Length` is the length of the JSON. Binary data is little-endian; each BYTES element
-is preceded by its length in 4 bytes. Unknown fields are ignored. Used by `service.compat.oip.infer`.
+The header `Inference-Header-Content-Length` is the length of the JSON; 0 if the body is one item of the only input
+(Triton's raw binary request). Binary data is little-endian; each BYTES element is preceded by its length in 4 bytes.
+Unknown fields are ignored. Used by `service.compat.oip.infer`.
 """
 
 import math
@@ -19,13 +20,16 @@ from starlette.responses import Response
 from artifact.arrays import Array
 from artifact.documents import OnOverflow
 from artifact.errors import InvalidInput
+from artifact.tasks.base import Tensor
 from service.errors import MalformedInput, clear_tracebacks
 from service.wire.media import BINARY, JSON
-from service.wire.parsing import check_count, check_tokens
+from service.wire.parsing import check_count, check_tokens, malformed
 from service.wire.schemas import MAX_TEXTS
 
 HEAD_LENGTH = "Inference-Header-Content-Length"
 MAX_TENSORS = 16
+MAX_LEVELS = 1024
+"""Maximum depth of JSON that orjson parses."""
 NUMBERS_AT_ONCE = 10_000
 """Numbers serialized in one call, which takes less than 1 ms."""
 
@@ -33,8 +37,15 @@ Datatype = Literal[
     "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "BF16", "FP32", "FP64",
     "BYTES",
 ]  # fmt: skip
-DTYPES: Mapping[Datatype, np.dtype[Any]] = {"UINT8": np.dtype("u1"), "INT32": np.dtype("<i4"), "FP32": np.dtype("<f4")}
-"""NumPy types of the numeric inputs that models have."""
+DTYPES: Mapping[Datatype, np.dtype[Any]] = {
+    "UINT8": np.dtype("u1"),
+    "INT32": np.dtype("<i4"),
+    "FP32": np.dtype("<f4"),
+    "FP64": np.dtype("<f8"),
+}
+"""NumPy types of the numeric inputs that models accept."""
+ALLOWED: Mapping[Datatype, tuple[Datatype, ...]] = {"FP32": ("FP32", "FP64")}
+"""Datatypes that are accepted for an input of a datatype; by default only itself. FP64 is NumPy's default."""
 
 
 def _instead_of_null(value: Any) -> BeforeValidator:
@@ -121,14 +132,14 @@ class InputTensor:
         """The elements as numbers in their shape, null as NaN. Binary data is not copied.
 
         Args:
-            datatype: required datatype.
+            datatype: datatype of the model's input.
             shape: required shape; -1 is any size.
 
         Raises: InvalidInput.
 
         """
         self._check(datatype, shape)
-        dtype, given = DTYPES[datatype], self.spec.shape
+        dtype, given = DTYPES[self.spec.datatype], self.spec.shape
         if self.elements is None:
             if len(self.raw) != (size := math.prod(given) * dtype.itemsize):
                 raise InvalidInput.at(self.spec.name, f"binary_data_size {len(self.raw)}; shape {given} needs {size}")
@@ -160,9 +171,9 @@ class InputTensor:
 
     def _check(self, datatype: Datatype, shape: Sequence[int]) -> None:
         """Check datatype and shape. Raises: InvalidInput."""
-        given = self.spec.shape
-        if self.spec.datatype != datatype:
-            raise InvalidInput.at(self.spec.name, f"datatype {self.spec.datatype}; {datatype} is allowed")
+        given, allowed = self.spec.shape, ALLOWED.get(datatype, (datatype,))
+        if self.spec.datatype not in allowed:
+            raise InvalidInput.at(self.spec.name, f"datatype {self.spec.datatype}; {' or '.join(allowed)} is allowed")
         if len(given) != len(shape) or any(size not in (-1, has) for has, size in zip(given, shape, strict=True)):
             raise InvalidInput.at(self.spec.name, f"shape {given}; {list(shape)} is allowed")
 
@@ -195,13 +206,41 @@ def split(body: bytes, head_length: str | None) -> tuple[bytes, memoryview]:
     return (body if end == len(body) else body[:end]), memoryview(body)[end:]
 
 
+def raw_request(specs: Sequence[Tensor], body: bytes) -> tuple[Head, memoryview]:
+    """A request whose body is one item of the only required input, as binary data; all outputs are to be binary.
+
+    Args:
+        specs: inputs of the model.
+        body: the numbers, or the bytes of a text, not preceded by their length.
+
+    Returns: what the JSON of the request would be, and its binary data.
+
+    Raises: InvalidInput if the model has several inputs, or the shape does not follow from the size of the body.
+
+    """
+    needed = [spec for spec in specs if not spec.is_optional]
+    if len(needed) > 1 or needed[0].shape[1:].count(-1) > 1:
+        described = " and ".join(f"{spec.name} {list(spec.shape)}" for spec in needed)
+        message = "0; the shapes of the inputs must follow from the length of the body, and do not of"
+        raise InvalidInput.at(HEAD_LENGTH, f"{message} {described}")
+    (spec,) = needed
+    if spec.datatype == "BYTES":
+        body = len(body).to_bytes(4, "little") + body
+    fixed = math.prod(size for size in spec.shape[1:] if size != -1) * 4
+    shape = [1, *(len(body) // fixed if size == -1 else size for size in spec.shape[1:])]
+    parameters = InputParameters(binary_data_size=len(body))
+    given = InferInput(name=spec.name, datatype=spec.datatype, shape=shape, parameters=parameters)
+    asked = InferRequest(parameters=RequestParameters(binary_data_output=True), inputs=[given])
+    return Head(asked, [None]), memoryview(body)
+
+
 def parse_head(head: bytes) -> Head:
     """Validate the JSON part of a request. Raises: MalformedInput, InvalidInput, PayloadTooLarge."""
     check_tokens(head)
     try:
         asked = InferRequest.model_validate(orjson.loads(head))
     except orjson.JSONDecodeError:
-        raise MalformedInput("the body is not valid JSON in UTF-8") from None
+        raise malformed(head, MAX_LEVELS) from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         raise InvalidInput.at(".".join(map(str, first["loc"])) or "body", first["msg"]) from None
@@ -238,9 +277,10 @@ def _elements(given: InferInput) -> Elements | None:
     """Elements of an input in JSON; None if it has no data there."""
     if given.data is None:
         return None
-    types: Mapping[str, tuple[type, ...]] = {"BYTES": (str,), "FP32": (int, float, type(None))}
+    is_float = given.datatype in ALLOWED["FP32"]
+    types = (str,) if given.datatype == "BYTES" else (int, float, type(None)) if is_float else (int,)
     try:
-        flat = _flatten(given, *types.get(given.datatype, (int,)))
+        flat = _flatten(given, *types)
     except InvalidInput as error:
         clear_tracebacks(error)
         return error
@@ -250,7 +290,7 @@ def _elements(given: InferInput) -> Elements | None:
         return flat
     if given.datatype not in DTYPES:
         return np.empty(0)  # no model has such an input; `InputTensor` reports it
-    if given.datatype == "FP32":  # not float32: the task reports values that are too large
+    if is_float:  # not float32: the task reports values that are too large
         return np.array(flat, float)
     try:
         return np.array(flat, DTYPES[given.datatype])

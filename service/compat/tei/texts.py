@@ -7,15 +7,23 @@ how much was read, `x-known` the share of the words that a classifier knows.
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 from starlette.responses import Response
 
 from artifact.documents import OnOverflow, TextCoverage
 from service.engine.served import AnyModel, Timing
 from service.wire.context import RequestContext
 from service.wire.inference import record
+
+
+def _in_upper_case(direction: object) -> object:
+    """The name of a direction with its initial in upper case.
+
+    `huggingface_hub` sends `left` and `right`. In the schema, they would be the same names to generators of clients.
+    """
+    return {"left": "Left", "right": "Right"}.get(direction, direction) if isinstance(direction, str) else direction
 
 
 class Truncation(BaseModel):
@@ -25,8 +33,8 @@ class Truncation(BaseModel):
 
     truncate: bool | None = None
     """true: truncate long texts; false: reject them; null: read them completely, in windows."""
-    truncation_direction: Literal["Left", "Right", "left", "right"] = "Right"
-    """The end that is dropped."""
+    truncation_direction: Annotated[Literal["Left", "Right"], BeforeValidator(_in_upper_case)] = "Right"
+    """The end that is dropped; `left` and `right` are accepted, too."""
 
     @property
     def on_overflow(self) -> OnOverflow:
@@ -35,7 +43,7 @@ class Truncation(BaseModel):
             return "windows"
         if not self.truncate:
             return "error"
-        return "head" if self.truncation_direction.lower() == "right" else "tail"
+        return "head" if self.truncation_direction == "Right" else "tail"
 
 
 @dataclass(frozen=True)

@@ -156,7 +156,7 @@ def test_requested_horizon_and_bands_are_returned(series: Model, window_by_windo
         (lambda model: model.classify([]), "inputs"),
         (lambda model: model.score([]), "pairs"),
         (lambda model: model.rank("++", []), "documents"),
-        (lambda model: model.score([("++", "+")]), "pairs.0.1"),
+        (lambda model: model.score([("++", "")]), "pairs.0.1"),
         (lambda model: model.rank("", ["++"]), "query"),
         (lambda model: model.rank("++", ["++", ""]), "documents.1"),
         (lambda model: model.forecast([[1, 2, 3, 4]] * 2, horizon=4), "horizon"),

@@ -47,6 +47,15 @@ def test_equal_texts_are_computed_once_and_keep_their_order(task: Matching) -> N
     assert found.cached is None
 
 
+def test_text_shorter_than_the_model_needs_is_padded_with_spaces(task: Matching) -> None:
+    texts = [LocatedText("a", b"a"), LocatedText("b", b"\xef\xbb\xbfb")]
+    assert rows_of(task.encode(texts, "error")) == [b"a ", b"b "]
+    found = compute(task.encode(texts, "error"), [ROWS[:2]])
+    assert [coverage.as_json("error") for coverage in found.coverages] == 2 * [
+        {"bytes_total": 1, "bytes_used": 1, "strategy": "padded", "windows": 1, "known": None}
+    ]
+
+
 def test_cached_texts_are_not_computed(task: Matching) -> None:
     cache = Cache()
     assert compute(task.encode(TEXTS[:1], "windows", cache), [ROWS[:2]]).cached == [False]
@@ -95,7 +104,6 @@ def test_normalized_vectors_have_norm_1_or_0() -> None:
     ("document", "message"),
     [
         (b"", "the document is empty; at least 1 byte is needed"),
-        (b"a", "the document has 1 bytes; the model needs at least 2"),
         (LONG, "the document has 28 bytes; the model reads 16 and on_overflow is 'error'"),
     ],
 )

@@ -209,6 +209,11 @@ async def test_model_in_the_json_body_decides(overloaded: ServingClient, body: o
     assert (status, answer.get("code")) == ((503, "shutting_down") if is_rejected else (200, None))
 
 
+async def test_json_body_is_not_read_if_the_query_may_name_another_model(overloaded: ServingClient) -> None:
+    response = await overloaded.post(f"{TEXTS}?model=other", json={"inputs": "+"})
+    assert (response.status_code, response.json()["model"]) == (200, "other")
+
+
 @pytest.mark.parametrize("body", [b'{"model":', b'["mood"]', b'{"model": 7}', b'{"model": "none"}'])
 async def test_json_body_without_a_known_model_is_left_to_the_route(overloaded: ServingClient, body: bytes) -> None:
     status, _ = await post(overloaded, {"content-type": "application/json"}, body)

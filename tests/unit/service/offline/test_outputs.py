@@ -41,7 +41,7 @@ def test_bad_rows_are_in_their_places_and_in_a_file_of_their_own(tmp_path: Path)
     assert [row["row"] for row in rows] == [5, 6, 7, 8]
     assert [row.get("label") for row in rows] == ["positive", None, None, "negative"]
     assert rows[1]["error"] == {"code": "invalid_input", "detail": "no text"}
-    assert rows[2]["error"]["detail"].startswith("input 0: the document is empty")
+    assert rows[2]["error"]["detail"].startswith("text: the document is empty")
     (path.parent / ".part-000002.jsonl.0.partial").touch()
     made.finish({FILE: Counts(4, 2)})
     errors = [json.loads(line) for line in (tmp_path / "out" / "errors.jsonl").read_text().splitlines()]

@@ -75,7 +75,7 @@ def test_options_of_the_command_apply(command: Command, tmp_path: Path) -> None:
 
 def test_error_in_a_pair_names_the_field(command: Command, tmp_path: Path) -> None:
     path = tmp_path / "pairs.csv"
-    path.write_text("a,b\n++,--\n++,+\n,++\n")
+    path.write_text("a,b\n++,--\n++,\n,++\n")
     code, lines = command.run(matcher(), csv=path)
     assert code == 1
     assert "score" in lines[0]
@@ -112,7 +112,7 @@ def test_bad_input_gives_an_error_line_in_its_position(
     assert code == 1
     assert [line["source"] for line in lines] == [f"{path}:{number}" for number in range(1, 5)]
     assert [line.get("label") for line in lines] == ["positive", None, "negative", "positive"]
-    error = {"code": "invalid_input", "detail": "input 0: the document is empty; at least 1 byte is needed"}
+    error = {"code": "invalid_input", "detail": "text: the document is empty; at least 1 byte is needed"}
     assert lines[1]["error"] == error
     assert sum(backend_of(model).batches) == 3
 

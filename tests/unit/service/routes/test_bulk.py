@@ -117,15 +117,18 @@ async def test_a_million_blank_lines_are_skipped() -> None:
 @pytest.mark.parametrize(
     ("line", "status", "code", "detail"),
     [
-        (b"{", 400, "malformed_input", "JSON"),
+        (b"{", 400, "malformed_input", "the line is not valid JSON in UTF-8"),
+        (b'{"text":"\\ud800"}', 400, "malformed_input", "text: contains a lone surrogate, which UTF-8 cannot encode"),
         (b'{"text":"+","base64":"Kw=="}', 422, "invalid_input", "give one of text, base64 and series"),
-        (b'{"base64":"?"}', 422, "invalid_input", "base64"),
-        (b'{"text":""}', 422, "invalid_input", "input 0"),
-        (b'{"text":"+++++++++"}', 413, "payload_too_large", "9 bytes; at most 8"),
-        (b'{"text":"' + 60 * b"+" + b'"}', 413, "payload_too_large", "64 bytes"),
+        (b'{"base64":"?"}', 422, "invalid_input", "base64: not base64"),
+        (b'{"text":""}', 422, "invalid_input", "text: the document is empty; at least 1 byte is needed"),
+        (b'{"base64":""}', 422, "invalid_input", "base64: the document is empty; at least 1 byte is needed"),
+        (b'{"text":"+++++++++"}', 413, "payload_too_large", "text: the document has 9 bytes; at most 8"),
+        (b'{"text":"' + 60 * b"+" + b'"}', 413, "payload_too_large", "the line is longer than 64 bytes"),
     ],
 )
 async def test_wrong_line_gets_an_error_in_its_position(line: bytes, status: int, code: str, detail: str) -> None:
+    """The error names the line by its index and the field of the line."""
     settings = Settings(max_body_bytes=64, max_document_bytes=8)
     async with serving(classifier(), settings=settings) as client:
         before, wrong, after = await ask(client, b"\n".join((b'{"text":"+"}', line, b'{"text":"-"}')))
@@ -133,7 +136,7 @@ async def test_wrong_line_gets_an_error_in_its_position(line: bytes, status: int
     assert wrong["index"] == 1
     problem = wrong["error"]
     assert (problem["status"], problem["code"]) == (status, code)
-    assert detail in problem["detail"]
+    assert problem["detail"] == f"input 1: {detail}"
     assert problem["instance"] == "/v1/classify"
 
 

@@ -99,6 +99,15 @@ async def test_too_many_contributions_are_refused_before_they_are_computed(monke
     assert [response.status_code for response in allowed] == [200, 200]
 
 
+async def test_options_of_json_may_be_in_the_query_string() -> None:
+    async with serving(classifier(), classifier("other")) as client:
+        found = answer(await client.post("/v1/classify?model=other&top_k=1", json={"inputs": "++-", "detail": True}))
+        refused = await client.post("/v1/classify?model=other", json={"inputs": "+", "model": "mood"})
+    (result,) = found["results"]
+    assert (found["model"], len(result["scores"]), len(result["windows"])) == ("other", 1, 1)
+    assert check_problem(refused, 422, "invalid_input")["errors"][0]["loc"] == "model"
+
+
 async def test_long_document_is_read_in_windows() -> None:
     """28 bytes are two windows of 16 that overlap by 4; the score is the softmax of the mean of their logits."""
     body = {"inputs": "+++" + 22 * "." + "---", "detail": True}

@@ -1,6 +1,7 @@
 """What requests contain is checked within limits, including bodies made to block the server."""
 
 import json
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -19,10 +20,12 @@ from service.wire.parsing import (
     decode_base64,
     is_quick,
     parse_json,
+    with_options,
 )
 from service.wire.schemas import (
     MAX_TEXTS,
     BulkLine,
+    ClassifyOptions,
     ClassifyRequest,
     ForecastLine,
     ForecastRequest,
@@ -101,6 +104,60 @@ def test_document_may_be_base64() -> None:
 def test_body_that_is_not_json_is_malformed_input(body: bytes) -> None:
     with pytest.raises(MalformedInput, match="JSON in UTF-8"):
         parse_json(ClassifyRequest, body)
+
+
+@pytest.mark.parametrize(
+    ("body", "query", "expected"),
+    [
+        ({}, {"top_k": 2}, {"top_k": 2}),
+        ({"top_k": 2}, {"top_k": 2}, {"top_k": 2}),
+        (
+            {"top_k": None, "on_overflow": "windows"},
+            {"top_k": 2, "on_overflow": "head"},
+            {"top_k": 2, "on_overflow": "head"},
+        ),
+        ({"on_overflow": "head"}, {"on_overflow": "windows", "detail": False}, {"on_overflow": "head"}),
+        ({"model": "a"}, {"detail": True}, {"model": "a", "detail": True}),
+    ],
+)
+def test_options_may_be_in_the_query_string_and_in_the_body(
+    body: dict[str, Any], query: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    """Defaults, which generated clients send, contradict nothing."""
+    found = with_options(ClassifyRequest(inputs="a", **body), ClassifyOptions(**query))
+    assert found == ClassifyRequest(inputs="a", **expected)
+
+
+def test_options_that_contradict_each_other_are_named() -> None:
+    asked = ClassifyRequest(inputs="a", top_k=1, on_overflow="head", model="a")
+    with pytest.raises(InvalidInput) as caught:
+        with_options(asked, ClassifyOptions(top_k=2, on_overflow="tail", model="a"))
+    assert [place for place, _ in caught.value.errors] == ["top_k", "on_overflow"]
+    assert "the query string and the body have different values" in str(caught.value)
+
+
+@pytest.mark.parametrize("levels", [201, 100_000])
+def test_body_that_is_nested_too_deep_is_told_what_is_allowed(levels: int) -> None:
+    for end in (b"", levels * b"]" + b"}"):
+        body = b'{"inputs":"[{","top_k":' + levels * b"[" + end
+        with pytest.raises(MalformedInput, match=r"^the body is nested too deep; at most 200 levels"):
+            parse_json(ClassifyRequest, body[:100_000])
+
+
+@pytest.mark.parametrize(
+    ("schema", "body", "place"),
+    [
+        (ClassifyRequest, rb'{"inputs":["a","\ud800"]}', "inputs.1"),
+        (ClassifyRequest, rb'{"inputs":"\udc00\ud800"}', "inputs"),
+        (ClassifyRequest, b'{"inputs":["a","b\xed\xa0\x80"]}', "inputs.1"),
+        (ScoreRequest, rb'{"pairs":[["\ud83d\ude00","a"],["a","\ud800x"]]}', "pairs.1.1"),
+        (RankRequest, rb'{"query":"a","documents":["a"],"\ud800":1}', "body"),
+        (RankRequest, rb'["\ud800"]', "0"),
+    ],
+)
+def test_text_with_a_lone_surrogate_is_named(schema: type[BaseModel], body: bytes, place: str) -> None:
+    with pytest.raises(MalformedInput, match=f"^{place}: contains a lone surrogate, which UTF-8 cannot encode$"):
+        parse_json(schema, body)
 
 
 def test_name_of_an_unknown_field_is_truncated_in_the_error() -> None:

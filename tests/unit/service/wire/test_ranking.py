@@ -21,8 +21,8 @@ async def test_texts_are_ranked_by_the_matcher() -> None:
             await rank_texts(asked, query, ("texts", ["++"] * 3))
         with pytest.raises(ModelNotFound):
             await rank_texts(asked, query, ("texts", ["++"]), model="none")
-        with pytest.raises(InvalidInput, match=r"texts\.0: the document has 1 bytes"):
-            await rank_texts(asked, query, ("texts", ["+"]))
+        with pytest.raises(InvalidInput, match=r"texts\.0: the document is empty"):
+            await rank_texts(asked, query, ("texts", [""]))
     finally:
         asked.runtime.close()
     assert (ranked.texts, ranked.model.manifest.name) == (["-" * 20, "++"], "twins")

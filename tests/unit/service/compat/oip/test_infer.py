@@ -98,6 +98,64 @@ async def test_best_classes_have_tritons_format() -> None:
     assert [float(entry.split(":")[0]) for entry in found["scores"]] == pytest.approx([0.8, 0.8], abs=1e-6)
 
 
+async def infer_raw(client: ServingClient, name: str, body: bytes) -> httpx.Response:
+    return await client.post(f"/v2/models/{name}/infer", content=body, headers={HEAD_LENGTH: "0"})
+
+
+async def test_body_may_be_the_bytes_of_one_text() -> None:
+    """A raw binary request; its outputs are binary."""
+    async with serving(classifier()) as client:
+        response = await infer_raw(client, "mood", b"++-")
+        empty = await infer_raw(client, "mood", b"")
+    length = int(response.headers[HEAD_LENGTH])
+    scores, label = json.loads(response.content[:length])["outputs"]
+    assert (scores["shape"], label["shape"]) == ([1, 2], [1])
+    assert np.frombuffer(response.content[length : length + 8], "<f4").tolist() == pytest.approx([0.4, 0.6], abs=1e-6)
+    assert response.content[length + 8 :] == b"\x08\x00\x00\x00positive"
+    assert empty.json() == {"error": "text.0: the document is empty; at least 1 byte is needed"}
+
+
+@pytest.mark.parametrize(("name", "steps"), [("naive", 4), ("gestures", 5)])
+async def test_body_may_be_the_numbers_of_one_series(name: str, steps: int) -> None:
+    values = np.arange(2 * steps, dtype="<f4").reshape(1, steps, 2)
+    given = {"name": "series", "datatype": "FP32", "shape": values.shape, "data": values.ravel().tolist()}
+    async with serving(forecaster(), series_classifier()) as client:
+        response = await infer_raw(client, name, values.tobytes())
+        in_json = (await data(client, name, given)).popitem()
+        short = await infer_raw(client, name, values.tobytes()[:-2])
+    head = json.loads(response.content[: int(response.headers[HEAD_LENGTH])])
+    assert head["outputs"][-1]["name"] == in_json[0]
+    assert head["parameters"]["observations_total"] == values.size
+    assert (short.status_code, "binary_data_size" in short.json()["error"]) == (422, True)
+
+
+async def test_raw_body_needs_a_model_of_one_input() -> None:
+    async with serving(matcher()) as client:
+        response = await infer_raw(client, "twins", b"++")
+    message = (
+        "0; the shapes of the inputs must follow from the length of the body, and do not of a [-1, 1] and b [-1, 1]"
+    )
+    assert (response.status_code, response.json()) == (422, {"error": f"{HEAD_LENGTH}: {message}"})
+
+
+@pytest.mark.parametrize("is_binary", [False, True])
+async def test_series_may_be_float64(*, is_binary: bool) -> None:
+    """NumPy's default."""
+    values = np.array([WINDOW], float)
+    given: dict[str, Any] = {"name": "series", "datatype": "FP64", "shape": values.shape}
+    async with serving(forecaster()) as client:
+        in_float32 = await data(client, "naive", series(WINDOW))
+        if is_binary:
+            head = json.dumps({"inputs": [{**given, "parameters": {"binary_data_size": values.nbytes}}]}).encode()
+            response = await client.post(
+                "/v2/models/naive/infer", content=head + values.tobytes(), headers={HEAD_LENGTH: str(len(head))}
+            )
+            found = {output["name"]: output["data"] for output in answer(response)["outputs"]}
+        else:
+            found = await data(client, "naive", {**given, "data": [WINDOW]})
+    assert found == in_float32
+
+
 async def test_binary_tensors_are_read_and_written() -> None:
     raw = b"\x03\x00\x00\x00++-"
     given = {"name": "text", "datatype": "BYTES", "shape": [1], "parameters": {"binary_data_size": len(raw)}}
@@ -249,7 +307,7 @@ async def test_series_are_forecast() -> None:
         ),
         ("twins", [texts("a", "++")], {}, "inputs: received a; twins needs a and b"),
         ("twins", [texts("a", "++"), texts("b", "++", "++")], {}, "b: 2 elements; 1 are needed, as many as in a"),
-        ("twins", [texts("a", "+"), texts("b", "++")], {}, "a.0: the document has 1 bytes; the model needs at least 2"),
+        ("twins", [texts("a", ""), texts("b", "++")], {}, "a.0: the document is empty; at least 1 byte is needed"),
         (
             "naive",
             [series([[1, None]] * 4)],

@@ -14,11 +14,11 @@ def tensor(name: str, datatype: str, *shape: int) -> dict[str, Any]:
 
 SIGNATURES: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]]] = {
     "mood": (
-        [tensor("text", "BYTES")],
+        [tensor("text", "BYTES", 1)],
         [tensor("scores", "FP32", 2), tensor("label", "BYTES")],
         {"labels": ["negative", "positive"]},
     ),
-    "twins": ([tensor("a", "BYTES"), tensor("b", "BYTES")], [tensor("score", "FP32")], {}),
+    "twins": ([tensor("a", "BYTES", 1), tensor("b", "BYTES", 1)], [tensor("score", "FP32")], {}),
     "naive": (
         [tensor("series", "FP32", 4, 2)],
         [tensor("forecast", "FP32", 3, 2)],

@@ -121,15 +121,15 @@ async def test_sentences_are_scored_in_order() -> None:
         ("/predict", {"inputs": ["a", "b", "c"]}, "inputs: 3 strings; use 1 for a text, 2 for a pair"),
         ("/predict", {"inputs": [["++"], ["++", "+-"]]}, "inputs: a batch must not mix texts and pairs"),
         ("/predict", {"inputs": LONG, "truncate": False}, "input 0: the document has 28 bytes; the model reads 16"),
-        ("/predict", {"inputs": ["++", "+"]}, "inputs.0.1: the document has 1 bytes; the model needs at least 2"),
+        ("/predict", {"inputs": ["++", ""]}, "inputs.0.1: the document is empty; at least 1 byte is needed"),
         ("/rerank", {"query": "++", "texts": []}, "texts: at least 1 is needed"),
         ("/rerank", {"query": "++"}, "texts: Field required; or give documents"),
         ("/rerank", {"query": "++", "documents": []}, "documents: at least 1 is needed"),
         ("/similarity", {"inputs": "++"}, "inputs: Input should be an object"),
         (
             "/similarity",
-            {"inputs": {"source_sentence": "++", "sentences": ["+"]}},
-            "inputs.sentences.0: the document has 1 bytes",
+            {"inputs": {"source_sentence": "++", "sentences": [""]}},
+            "inputs.sentences.0: the document is empty",
         ),
     ],
 )

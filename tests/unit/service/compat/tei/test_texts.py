@@ -22,6 +22,11 @@ def test_truncate_options_select_the_overflow_strategy(asked: dict[str, object],
     assert Truncation.model_validate(asked).on_overflow == on_overflow
 
 
+def test_names_of_directions_differ_in_more_than_case() -> None:
+    """Generators of clients make the same name of `left` and `Left`."""
+    assert Truncation.model_json_schema()["properties"]["truncation_direction"]["enum"] == ["Left", "Right"]
+
+
 async def test_outcome_adds_up_the_bytes_read() -> None:
     async with serving(matcher()) as client:
         model = client.engine.models["twins"]
