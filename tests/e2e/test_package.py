@@ -47,6 +47,24 @@ def test_installed_package_answers_from_another_folder(installed: Path, tmp_path
     assert label == "positive"
 
 
+def test_client_is_installed_alone(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    shutil.copytree(ROOT / "client", source, ignore=shutil.ignore_patterns("__pycache__"))
+    options = ("--quiet", "--no-deps", "--no-build-isolation", "--no-compile", "--target", str(target))
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, str(source)], check=True)
+    program = "import sys, longdoc_client; print({'artifact', 'model', 'numpy', 'service', 'torch'} & set(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(target)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "set()\n"
+    assert (target / "longdoc_client" / "py.typed").is_file()
+
+
 @pytest.mark.parametrize("package", PACKAGES)
 def test_installed_package_is_complete(installed: Path, package: str) -> None:
     def files(folder: Path) -> set[Path]:

@@ -14,7 +14,7 @@ BLOCK = re.compile(r"(?:<!-- test: (?P<mark>[a-z-]+) -->\n)?```(?P<language>\w*)
 def environment() -> dict[str, str]:
     """Variables that make `python` the interpreter of the tests and import the packages of the checkout."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
+    return {**os.environ, "PATH": path, "PYTHONPATH": f"{ROOT}:{ROOT / 'client'}"}
 
 
 def run(code: str, folder: Path) -> str:

@@ -1,0 +1,33 @@
+"""Errors of the client. All are `LongdocError`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class LongdocError(Exception):
+    """The service gave no answer."""
+
+
+class Unreachable(LongdocError):
+    """No connection, or none that lasted until the answer."""
+
+
+class RequestError(LongdocError):
+    """The service refused a request or one of its documents."""
+
+    def __init__(self, problem: Mapping[str, Any], index: int | None = None) -> None:
+        """From a problem of the service (RFC 9457); `index` is the number of the document, pair or series, if known."""
+        self.status = int(problem.get("status", 0))
+        """HTTP status code."""
+        self.code = str(problem.get("code", ""))
+        """Kind of the error, such as `payload_too_large`."""
+        self.detail = str(problem.get("detail", ""))
+        """What is wrong, in a sentence."""
+        self.errors: list[dict[str, str]] = list(problem.get("errors", ()))
+        """Fields at fault: `loc` and `msg` of each."""
+        self.request_id = str(problem.get("request_id", ""))
+        """The request in the logs of the service."""
+        self.index = index
+        fields = "; ".join(f"{error.get('loc')}: {error.get('msg')}" for error in self.errors)
+        place = "" if index is None else f"input {index}: "
+        super().__init__(f"{place}{self.status} {self.code}: {fields or self.detail}")

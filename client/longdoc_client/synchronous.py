@@ -1,0 +1,177 @@
+"""The client for programs without asyncio."""
+
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Self, Unpack, cast
+
+import httpx
+
+from longdoc_client import frames, operations
+from longdoc_client.answers import Classification, Forecast, PairScore, Ranking
+from longdoc_client.exchange import Answer, Call, Exchange
+from longdoc_client.operations import (
+    ClassifyOptions,
+    Document,
+    ForecastOptions,
+    MatchOptions,
+    Pair,
+    RankOptions,
+    SeriesInput,
+)
+
+
+class Client:
+    """Asks a service, with retries.
+
+    A request that the service cannot answer now is sent again, after the time that it names, until `timeout_s`. Methods
+    whose names end in `_each` take any number of inputs, which they read as they need them: at most `concurrency`
+    requests are open at a time. They yield the answers in order. Methods whose names end in `_frame` take and return
+    data frames of pandas, polars or another library that narwhals supports.
+
+    Args:
+        url: address of the service.
+        api_key: sent as bearer token.
+        timeout_s: deadline of each request with its repetitions.
+        concurrency: maximum number of requests at a time.
+        options: of `httpx.Client`, such as `verify` or `transport`.
+
+    Raises: RequestError if the service refuses a request or an input; Unreachable without a connection; ValueError or
+        TypeError for inputs that cannot be sent.
+
+    """
+
+    def __init__(
+        self,
+        url: str = "http://localhost:8000",
+        *,
+        api_key: str | None = None,
+        timeout_s: float = 60.0,
+        concurrency: int = 4,
+        **options: Any,
+    ) -> None:
+        self._http = httpx.Client(base_url=url, headers=operations.headers(api_key), **options)
+        self._timeout_s, self._concurrency = timeout_s, concurrency
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def classify(self, document: Document, **options: Unpack[ClassifyOptions]) -> Classification:
+        """The label of a document."""
+        (answer,) = self._send(operations.classify(document, options))
+        return cast("Classification", answer["results"][0])
+
+    def classify_each(
+        self,
+        documents: Iterable[Document],
+        *,
+        return_errors: bool = False,
+        progress: bool = False,
+        **options: Unpack[ClassifyOptions],
+    ) -> Iterator[Classification]:
+        """The labels of documents; with `return_errors`, an error is in the place of the answer that it concerns."""
+        total = len(documents) if isinstance(documents, Sequence) else None
+        calls = operations.classify_each(documents, options)
+        return self._each(calls, total, return_errors=return_errors, progress=progress)
+
+    def classify_frame(self, texts: Any, *, progress: bool = False, **options: Unpack[ClassifyOptions]) -> Any:
+        """The labels of a column of texts: a frame with its index and `label`, `score`, `known` and `error`."""
+        job = frames.classify(texts, options)
+        return job.finish(list(self._each(job.calls, job.total, return_errors=True, progress=progress)))
+
+    def classify_series(
+        self, series: SeriesInput, *, rate: float | None = None, **options: Unpack[ClassifyOptions]
+    ) -> Classification:
+        """The label of a recording; `rate` is its number of steps per second."""
+        (answer,) = self._send(operations.classify_series(series, rate, options))
+        return cast("Classification", answer["results"][0])
+
+    def score(self, a: str, b: str, **options: Unpack[MatchOptions]) -> PairScore:
+        """The probability that two documents belong together."""
+        (answer,) = self._send(operations.score(a, b, options))
+        return cast("PairScore", answer["results"][0])
+
+    def score_each(
+        self,
+        pairs: Iterable[Pair],
+        *,
+        return_errors: bool = False,
+        progress: bool = False,
+        **options: Unpack[MatchOptions],
+    ) -> Iterator[PairScore]:
+        """The scores of pairs; with `return_errors`, an error is in the place of the answer that it concerns."""
+        total = len(pairs) if isinstance(pairs, Sequence) else None
+        calls = operations.score_each(pairs, options)
+        return self._each(calls, total, return_errors=return_errors, progress=progress)
+
+    def score_frame(self, pairs: Any, *, progress: bool = False, **options: Unpack[MatchOptions]) -> Any:
+        """The scores of the rows of two columns of texts: a frame with their index, `score` and `error`."""
+        job = frames.score(pairs, options)
+        return job.finish(list(self._each(job.calls, job.total, return_errors=True, progress=progress)))
+
+    def rank(self, query: str, documents: Sequence[str], **options: Unpack[RankOptions]) -> Ranking:
+        """Documents in the order of their scores for a query."""
+        (answer,) = self._send(operations.rank(query, documents, options))
+        return cast("Ranking", answer)
+
+    def forecast(self, series: SeriesInput, **options: Unpack[ForecastOptions]) -> Forecast:
+        """The next steps of one or several series."""
+        (answer,) = self._send(operations.forecast(series, options))
+        return cast("Forecast", answer)
+
+    def forecast_frame(
+        self,
+        frame: Any,
+        *,
+        time_column: str | None = None,
+        id_column: str | None = None,
+        target_column: str | None = None,
+        progress: bool = False,
+        **options: Unpack[ForecastOptions],
+    ) -> Any:
+        """The next steps of the series of a frame, as a frame of the same form.
+
+        A wide frame has a column of numbers for each series. A long one has the name of the series of each row in
+        `id_column`, and its value in `target_column`; `error` tells why a series has no forecast. The times are in
+        `time_column`, or of a wide frame in an index of pandas. Each quantile is a further column, such as `sales 0.9`.
+        """
+        job = frames.forecast(frame, time_column, id_column, target_column, options)
+        return job.finish(list(self._each(job.calls, job.total, return_errors=True, progress=progress)))
+
+    def _each(self, calls: Iterable[Call], total: int | None, *, return_errors: bool, progress: bool) -> Iterator[Any]:
+        """Answers to the lines of requests, in order."""
+        source, pending = iter(calls), deque[tuple[Call, Future[list[Answer]]]]()
+        pool = ThreadPoolExecutor(self._concurrency)
+        try:
+            with operations.bar(total, is_shown=progress) as bar:
+                while True:
+                    while len(pending) < self._concurrency and (call := next(source, None)) is not None:
+                        pending.append((call, pool.submit(self._send, call)))
+                    if not pending:
+                        return
+                    call, found = pending.popleft()
+                    answers = found.result()
+                    bar.update(len(answers))
+                    yield from operations.answers_of(call, answers, return_errors=return_errors)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def _send(self, call: Call) -> list[Answer]:
+        """Send a request until all of its lines are answered."""
+        exchange = Exchange(call, self._timeout_s)
+        while True:
+            try:
+                wait_s = exchange.receive(self._http.post(**exchange.request()))
+            except httpx.TransportError as error:
+                wait_s = exchange.receive(error)
+            if wait_s is None:
+                return exchange.answers
+            time.sleep(wait_s)

@@ -1,0 +1,175 @@
+"""Frames of pandas and polars: what is sent, and the frames of made answers."""
+
+import json
+from datetime import date, datetime, timedelta
+from typing import Any
+
+import pandas as pd
+import polars as pl
+import pytest
+from longdoc_client import frames
+from longdoc_client.errors import RequestError
+
+LABELLED = {"label": "x", "score": 0.75, "coverage": {"known": 0.5}}
+REFUSED = RequestError({"status": 413, "code": "payload_too_large", "detail": "too long"}, 1)
+
+
+def sent(job: frames.Job) -> list[dict[str, Any]]:
+    found = [json.loads(line) for call in job.calls for line in call.lines]
+    assert len(found) == job.total
+    return found
+
+
+def forecasts(lines: list[dict[str, Any]], *levels: str) -> list[dict[str, Any]]:
+    """Answers that repeat the last value twice, with time stamps a day apart."""
+    found = []
+    for line in lines:
+        table = {name: [values[-1]] * 2 for name, values in line["series"].items()}
+        days = len(next(iter(line["series"].values())))
+        stamps = (
+            [(datetime.fromisoformat(line["start"]) + timedelta(days=days + i)).isoformat() for i in range(2)]
+            if "start" in line
+            else None
+        )
+        found.append({"forecast": table, "quantiles": dict.fromkeys(levels, table), "timestamps": stamps})
+    return found
+
+
+def test_missing_texts_are_not_sent_and_the_index_stays() -> None:
+    job = frames.classify(pd.Series(["a", None, "b", "c"], index=[5, 7, 9, 11], name="label"), {})
+    assert sent(job) == [{"text": "a"}, {"text": "b"}, {"text": "c"}]
+    found = job.finish([LABELLED, REFUSED, LABELLED])
+    assert found.index.tolist() == [5, 7, 9, 11]
+    assert found.columns.tolist() == ["label", "score", "known", "error"]
+    assert found["score"].dropna().tolist() == [0.75, 0.75]
+    errors = ["the text is missing", "input 1: 413 payload_too_large: too long"]
+    assert [error for error in found["error"] if isinstance(error, str)] == errors
+
+
+def test_column_of_polars_gives_a_frame_of_polars() -> None:
+    job = frames.classify(pl.Series("text", ["a", None]), {})
+    assert sent(job) == [{"text": "a"}]
+    found = job.finish([{**LABELLED, "labels": ["x", "y"]}])
+    assert found.to_dict(as_series=False) == {
+        "label": ["x", None],
+        "score": [0.75, None],
+        "labels": [["x", "y"], None],
+        "known": [0.5, None],
+        "error": [None, "the text is missing"],
+    }
+
+
+def test_frame_without_rows_gives_one_without_rows() -> None:
+    for column in (pl.Series("text", [], dtype=pl.String), pd.Series([], dtype=str)):
+        job = frames.classify(column, {})
+        assert sent(job) == []
+        assert len(job.finish([])) == 0
+
+
+def test_pairs_are_two_columns() -> None:
+    job = frames.score(pl.DataFrame({"q": ["a", "b"], "d": ["c", None]}), {})
+    assert sent(job) == [{"a": "a", "b": "c"}]
+    assert job.finish([{"score": 0.25}]).to_dict(as_series=False) == {
+        "score": [0.25, None],
+        "error": [None, "a text is missing"],
+    }
+    with pytest.raises(ValueError, match=r"expected two columns of texts, got 3: a, b, c"):
+        frames.score(pd.DataFrame({"a": ["x"], "b": ["y"], "c": ["z"]}), {})
+
+
+def test_wide_frame_is_one_request_with_its_times() -> None:
+    index = pd.date_range("2024-01-01", periods=3, freq="D")
+    data = pd.DataFrame({"sales": [1.0, None, 3.0], "stock": [4, 5, 6], "shop": list("abc")}, index=index)
+    job = frames.forecast(data.iloc[::-1], None, None, None, {"horizon": 2})
+    (line,) = sent(job)
+    assert line == {
+        "series": {"sales": [1.0, None, 3.0], "stock": [4, 5, 6]},
+        "start": "2024-01-01T00:00:00",
+        "frequency": "1d",
+        "horizon": 2,
+    }
+    found = job.finish(forecasts([line], "0.9"))
+    assert found.index.tolist() == [pd.Timestamp("2024-01-04"), pd.Timestamp("2024-01-05")]
+    assert found.columns.tolist() == ["sales", "sales 0.9", "stock", "stock 0.9"]
+    with pytest.raises(RequestError):
+        job.finish([REFUSED])
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (date(2024, 1, 4), date(2024, 1, 5)),
+        (datetime(2024, 1, 4, 6), datetime(2024, 1, 5, 6)),
+        ("2024-01-04", "2024-01-05"),
+        ("2024-01-04T06:00:00", "2024-01-05T06:00:00"),
+    ],
+)
+def test_times_keep_their_form(first: Any, second: Any) -> None:
+    before = [day.isoformat() if isinstance(first, str) else day for day in (_earlier(first), _earlier(second))]
+    data = pl.DataFrame({"day": before, "sales": [1.0, 2.0]})
+    job = frames.forecast(data, "day", None, None, {})
+    found = job.finish(forecasts(sent(job)))
+    assert found.to_dict(as_series=False) == {"day": [first, second], "sales": [2.0, 2.0]}
+
+
+def _earlier(time: Any) -> Any:
+    """Two days before."""
+    if isinstance(time, str):
+        time = date.fromisoformat(time) if len(time) == 10 else datetime.fromisoformat(time)
+    return time - timedelta(days=2)
+
+
+def test_long_frame_has_a_line_for_each_series() -> None:
+    data = pl.DataFrame(
+        {
+            "shop": ["b", "a", "b", "a"],
+            "day": ["2024-01-02", "2024-01-01", "2024-01-01", "2024-01-02"],
+            "sales": [2.0, 10.0, 1.0, None],
+        }
+    )
+    job = frames.forecast(data, "day", "shop", "sales", {"quantiles": [0.9]})
+    lines = sent(job)
+    assert [line["series"] for line in lines] == [{"sales": [1.0, 2.0]}, {"sales": [10.0, None]}]
+    found = job.finish([forecasts(lines, "0.9")[0], REFUSED])
+    assert found.to_dict(as_series=False) == {
+        "shop": ["b", "b", "a"],
+        "day": ["2024-01-03", "2024-01-04", None],
+        "sales": [2.0, 2.0, None],
+        "sales 0.9": [2.0, 2.0, None],
+        "error": [None, None, "input 1: 413 payload_too_large: too long"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("times", "step"),
+    [
+        (["2024-01-01T00:00", "2024-01-01T00:15", "2024-01-01T00:30"], "15min"),
+        (["2024-01-01", "2024-01-08", "2024-01-15"], "1w"),
+        (["2024-01-31", "2024-02-29", "2024-03-31"], "1mo"),
+        (["2024-01-01", "2024-04-01", "2024-07-01"], "3mo"),
+        (["2023-01-01", "2024-01-01", "2025-01-01"], "12mo"),
+        (["2024-01-04", "2024-01-05", "2024-01-08"], "1b"),
+    ],
+)
+def test_step_is_found(times: list[str], step: str) -> None:
+    job = frames.forecast(pl.DataFrame({"t": times, "v": [1.0, 2.0, 3.0]}), "t", None, None, {})
+    assert sent(job)[0]["frequency"] == step
+
+
+@pytest.mark.parametrize(
+    ("data", "columns", "message"),
+    [
+        ({"t": ["2024-01-01", "2024-01-02", "2024-01-04", "2024-01-05"], "v": [1.0] * 4}, ("t", None, None),
+         "t: after 2024-01-02 00:00:00 comes 2024-01-04 00:00:00, but most steps are 1 day"),
+        ({"t": ["2024-01-01", "2024-01-01"], "v": [1.0] * 2}, ("t", None, None), "t: 2024-01-01 00:00:00 occurs twice"),
+        ({"t": ["2024-01-01", None], "v": [1.0] * 2}, ("t", None, None), "t: row 1 has no time in ISO 8601, but None"),
+        ({"t": ["2024-01-01", "soon"], "v": [1.0] * 2}, ("t", None, None), "t: row 1 has no time .*, but 'soon'"),
+        ({"v": ["a"]}, (None, None, None), "no column holds numbers; columns: v"),
+        ({"v": ["a"]}, (None, "v", None), "a long frame needs both id_column and target_column"),
+    ],
+)  # fmt: skip
+def test_frame_that_cannot_be_sent_is_an_error(
+    data: Any, columns: tuple[str | None, str | None, str | None], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        frames.forecast(pl.DataFrame(data), *columns, {})
