@@ -28,6 +28,13 @@ class RequestError(LongdocError):
         self.request_id = str(problem.get("request_id", ""))
         """The request in the logs of the service."""
         self.index = index
+        super().__init__(problem, index)
+
+    @property
+    def reason(self) -> str:
+        """Status, code and what is wrong, without the place."""
         fields = "; ".join(f"{error.get('loc')}: {error.get('msg')}" for error in self.errors)
-        place = "" if index is None else f"input {index}: "
-        super().__init__(f"{place}{self.status} {self.code}: {fields or self.detail}")
+        return f"{self.status} {self.code}: {fields or self.detail}"
+
+    def __str__(self) -> str:
+        return self.reason if self.index is None else f"input {self.index}: {self.reason}"

@@ -20,6 +20,8 @@ BYTES_PER_REQUEST = 64 * 1024
 before it reads the answers, so that it must fit into the buffers of a connection."""
 RETRIED = (429, 502, 503, 504)
 """Status codes after which a request is sent again."""
+FINAL = (httpx.UnsupportedProtocol, httpx.LocalProtocolError)
+"""Errors of the address or the headers, which another attempt cannot mend."""
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 5.0
 """Wait before the second attempt, doubled for each further one up to the longest, if the service names no time."""
 GRACE_S = 1.0
@@ -99,6 +101,8 @@ class Exchange:
         Raises: RequestError if the service refuses the request, or does so until the deadline; Unreachable if there is
             no connection until then.
         """
+        if isinstance(outcome, FINAL):
+            raise Unreachable(f"{self._call.path}: {outcome}") from outcome
         if isinstance(outcome, httpx.TransportError):
             return self._again(Unreachable(f"{self._call.path}: {outcome or type(outcome).__name__}"))
         if outcome.status_code != 200:
@@ -106,10 +110,12 @@ class Exchange:
             if outcome.status_code not in RETRIED:
                 raise error
             return self._again(error, _seconds(outcome.headers.get("retry-after", "")))
-        if self._call.media != NDJSON:
-            self._found[0] = outcome.json()
-            return None
-        return self._receive_lines([json.loads(line) for line in outcome.content.splitlines() if line])
+        parts = outcome.content.splitlines() if self._call.media == NDJSON else [outcome.content]
+        try:
+            lines = [json.loads(line) for line in parts if line]
+        except ValueError:  # of a server in between, such as a page to log in
+            raise RequestError(_problem(outcome)) from None
+        return self._receive_lines(lines)
 
     def _receive_lines(self, lines: list[Answer]) -> float | None:
         """Store the answers; lines that the service could not answer now are open until the deadline."""
@@ -145,14 +151,14 @@ def _problem(response: httpx.Response) -> Mapping[str, Any]:
         found = response.json()
     except ValueError:
         found = None
-    if isinstance(found, dict) and "status" in found:
+    if isinstance(found, dict) and isinstance(found.get("status"), int):
         return found
     return {"status": response.status_code, "code": "unexpected_response", "detail": response.text[:200]}
 
 
 def _seconds(header: str) -> float | None:
-    """Seconds of a Retry-After; None for another form."""
+    """Seconds of a Retry-After, not less than the first wait; None for another form."""
     try:
-        return max(0.0, float(header))
+        return max(FIRST_WAIT_S, float(header))
     except ValueError:
         return None

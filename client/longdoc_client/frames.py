@@ -153,7 +153,7 @@ def _long(
                 found[time_column] += times[owner].told(answer["timestamps"]) if part else [None]
             for name in names:
                 found[name] += part.get(name, [None])
-            found["error"] += [None if part else str(answer)] * steps
+            found["error"] += [None if part else answer.reason] * steps
         return nw.from_dict(found, backend=table.implementation).to_native()
 
     return Job(calls(operations.FORECAST, lines), len(rows), finish)
@@ -219,7 +219,7 @@ def _by_row(answers: Sequence[Any], rows: Sequence[int], count: int, missing: st
     """The answer or `error` of each row; of those that were not sent, that they are missing."""
     found = [dict[str, Any](error=missing) for _ in range(count)]
     for row, answer in zip(rows, answers, strict=True):
-        found[row] = {"error": str(answer)} if isinstance(answer, RequestError) else answer
+        found[row] = {"error": answer.reason} if isinstance(answer, RequestError) else answer
     return found
 
 

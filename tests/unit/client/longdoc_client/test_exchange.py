@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 from longdoc_client.errors import RequestError, Unreachable
-from longdoc_client.exchange import BYTES_PER_REQUEST, JSON, LINES_PER_REQUEST, Call, Exchange, calls
+from longdoc_client.exchange import BYTES_PER_REQUEST, JSON, LINES_PER_REQUEST, NDJSON, Call, Exchange, calls
 
 LINES = (b'{"text":"a"}', b'{"text":"b"}', b'{"text":"c"}')
 BUSY = {"status": 503, "code": "shutting_down", "detail": "the server is shutting down", "request_id": "7"}
@@ -99,6 +99,30 @@ def test_other_errors_are_final(clock: Clock, status: int) -> None:
 def test_answer_of_a_proxy_is_an_error_with_its_text(clock: Clock) -> None:
     with pytest.raises(RequestError, match="403 unexpected_response: <html>no</html>"):
         Exchange(Call("/v1/rank", (b"{}",), media=JSON), 10, clock).receive(httpx.Response(403, text="<html>no</html>"))
+
+
+@pytest.mark.parametrize("media", [JSON, NDJSON])
+def test_page_in_the_place_of_an_answer_is_an_error_with_its_text(clock: Clock, media: str) -> None:
+    exchange = Exchange(Call("/v1/rank", (b"{}",), media=media), 10, clock)
+    with pytest.raises(RequestError, match="200 unexpected_response: <html>log in</html>"):
+        exchange.receive(httpx.Response(200, text="<html>log in</html>"))
+
+
+def test_json_of_a_proxy_is_no_problem_of_the_service(clock: Clock) -> None:
+    with pytest.raises(RequestError, match=r"403 unexpected_response: .*denied"):
+        Exchange(Call("/v1/rank", (b"{}",)), 10, clock).receive(httpx.Response(403, json={"status": "denied"}))
+
+
+@pytest.mark.parametrize("error", [httpx.UnsupportedProtocol, httpx.LocalProtocolError])
+def test_address_or_headers_that_cannot_work_are_not_tried_again(
+    clock: Clock, error: type[httpx.TransportError]
+) -> None:
+    with pytest.raises(Unreachable, match="/v1/rank: no http"):
+        Exchange(Call("/v1/rank", (b"{}",)), 10, clock).receive(error("no http://"))
+
+
+def test_service_that_names_no_wait_is_not_asked_at_once(clock: Clock) -> None:
+    assert Exchange(Call("/v1/rank", (b"{}",)), 10, clock).receive(refused(503, **{"retry-after": "0"})) == 0.1
 
 
 def test_requests_are_limited_and_read_lazily() -> None:

@@ -42,7 +42,7 @@ def test_missing_texts_are_not_sent_and_the_index_stays() -> None:
     assert found.index.tolist() == [5, 7, 9, 11]
     assert found.columns.tolist() == ["label", "score", "known", "error"]
     assert found["score"].dropna().tolist() == [0.75, 0.75]
-    errors = ["the text is missing", "input 1: 413 payload_too_large: too long"]
+    errors = ["the text is missing", "413 payload_too_large: too long"]
     assert [error for error in found["error"] if isinstance(error, str)] == errors
 
 
@@ -136,7 +136,7 @@ def test_long_frame_has_a_line_for_each_series() -> None:
         "day": ["2024-01-03", "2024-01-04", None],
         "sales": [2.0, 2.0, None],
         "sales 0.9": [2.0, 2.0, None],
-        "error": [None, None, "input 1: 413 payload_too_large: too long"],
+        "error": [None, None, "413 payload_too_large: too long"],
     }
 
 
