@@ -36,8 +36,9 @@ class AsyncClient:
         concurrency: int = 4,
         **options: Any,
     ) -> None:
-        self._http = httpx.AsyncClient(base_url=url, headers=operations.headers(api_key), **options)
-        self._timeout_s, self._concurrency = timeout_s, concurrency
+        self._http = httpx.AsyncClient(base_url=url, **options)
+        self._http.headers.update(operations.headers(api_key))
+        self._timeout_s, self._concurrency = timeout_s, operations.at_least_one(concurrency)
 
     async def __aenter__(self) -> Self:
         return self
@@ -155,8 +156,10 @@ class AsyncClient:
                     for answer in operations.answers_of(call, answers, return_errors=return_errors):
                         yield answer
         finally:
-            for _, task in pending:
+            tasks = [task for _, task in pending]
+            for task in tasks:
                 task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _send(self, call: Call) -> list[Answer]:
         """Send a request until all of its lines are answered."""

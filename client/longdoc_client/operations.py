@@ -60,6 +60,13 @@ def headers(api_key: str | None) -> dict[str, str]:
     return {} if api_key is None else {"authorization": f"Bearer {api_key}"}
 
 
+def at_least_one(concurrency: int) -> int:
+    """The number of requests at a time. Raises: ValueError for none."""
+    if concurrency < 1:
+        raise ValueError(f"concurrency: expected at least 1, got {concurrency}")
+    return concurrency
+
+
 def query_of(options: Mapping[str, Any]) -> dict[str, str]:
     """Options as a query string."""
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
@@ -84,7 +91,7 @@ def score(a: str, b: str, options: Mapping[str, Any]) -> Call:
 
 def rank(query: str, documents: Sequence[str], options: Mapping[str, Any]) -> Call:
     """One query."""
-    return Call(RANK, (encode({"query": query, "documents": list(documents), **options}),), media=JSON)
+    return Call(RANK, (encode({"query": query, "documents": list(_several(documents)), **options}),), media=JSON)
 
 
 def forecast(series: SeriesInput, options: Mapping[str, Any]) -> Call:
@@ -94,12 +101,20 @@ def forecast(series: SeriesInput, options: Mapping[str, Any]) -> Call:
 
 def classify_each(documents: Iterable[Document], options: Mapping[str, Any]) -> Iterator[Call]:
     """Any number of documents. Raises: TypeError or ValueError that names the document."""
-    return calls(CLASSIFY, (_document_line(*item) for item in enumerate(documents)), query_of(options))
+    lines = (_document_line(*item) for item in enumerate(_several(documents)))
+    return calls(CLASSIFY, lines, query_of(options))
 
 
 def score_each(pairs: Iterable[Pair], options: Mapping[str, Any]) -> Iterator[Call]:
     """Any number of pairs. Raises: ValueError that names the pair."""
     return calls(SCORE, (_line(number, {"a": a, "b": b}) for number, (a, b) in enumerate(pairs)), query_of(options))
+
+
+def _several(documents: Iterable[Document]) -> Iterable[Document]:
+    """The documents. Raises: TypeError for a single text, which would be read as one document a character."""
+    if isinstance(documents, str | bytes):
+        raise TypeError(f"documents: expected several, got one ({type(documents).__name__})")
+    return documents
 
 
 def _document_line(number: int, document: object) -> bytes:
@@ -137,7 +152,7 @@ def without_nan(values: Any) -> Any:
         return {name: without_nan(column) for name, column in values.items()}
     if hasattr(values, "tolist"):  # an array of NumPy
         values = values.tolist()
-    if isinstance(values, Sequence):
+    if isinstance(values, Sequence) and not isinstance(values, str):
         return [without_nan(value) for value in values]
     return None if isinstance(values, float) and math.isnan(values) else values
 

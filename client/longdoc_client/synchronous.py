@@ -35,7 +35,7 @@ class Client:
         api_key: sent as bearer token.
         timeout_s: deadline of each request with its repetitions.
         concurrency: maximum number of requests at a time.
-        options: of `httpx.Client`, such as `verify` or `transport`.
+        options: of `httpx.Client`, such as `verify` or `transport`; `timeout_s` replaces its `timeout`.
 
     Raises: RequestError if the service refuses a request or an input; Unreachable without a connection; ValueError or
         TypeError for inputs that cannot be sent.
@@ -51,8 +51,9 @@ class Client:
         concurrency: int = 4,
         **options: Any,
     ) -> None:
-        self._http = httpx.Client(base_url=url, headers=operations.headers(api_key), **options)
-        self._timeout_s, self._concurrency = timeout_s, concurrency
+        self._http = httpx.Client(base_url=url, **options)
+        self._http.headers.update(operations.headers(api_key))
+        self._timeout_s, self._concurrency = timeout_s, operations.at_least_one(concurrency)
 
     def __enter__(self) -> Self:
         return self
@@ -162,7 +163,8 @@ class Client:
                     bar.update(len(answers))
                     yield from operations.answers_of(call, answers, return_errors=return_errors)
         finally:
-            pool.shutdown(cancel_futures=True)
+            # A request that is open, or waits for its next attempt, ends by itself, and nobody waits for it.
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def _send(self, call: Call) -> list[Answer]:
         """Send a request until all of its lines are answered."""
