@@ -47,7 +47,14 @@ class Call:
 
 def encode(value: object) -> bytes:
     """JSON without line ends. Raises: ValueError for text that is no Unicode, such as a lone surrogate, or for NaN."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain).encode()
+
+
+def _plain(value: Any) -> Any:
+    """The numbers of NumPy. Raises: TypeError for anything else."""
+    if not hasattr(value, "tolist"):
+        raise TypeError(f"expected a value that JSON has, got {type(value).__name__}")
+    return value.tolist()
 
 
 def calls(path: str, lines: Iterable[bytes], query: Mapping[str, str] | None = None) -> Iterator[Call]:

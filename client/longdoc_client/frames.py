@@ -3,8 +3,9 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import pairwise
+from math import isinf
 from typing import Any, NamedTuple
 
 import narwhals as nw
@@ -13,10 +14,9 @@ from longdoc_client import operations
 from longdoc_client.errors import RequestError
 from longdoc_client.exchange import Call, calls, encode
 
-TIME = "time"
-"""Name of the time column of a frame whose times are an index without a name."""
 UNITS = {"w": 604_800, "d": 86_400, "h": 3_600, "min": 60, "s": 1}
 """Units of time steps in seconds, the longest first."""
+SHORTEST_DAY = timedelta(hours=23)
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,10 @@ def score(pairs: Any, options: Mapping[str, Any]) -> Job:
     """Pairs of texts in two columns; those without a text are not sent. Raises: ValueError for another number."""
     frame = nw.from_native(pairs, eager_only=True)
     if len(frame.columns) != 2:
-        raise ValueError(f"expected two columns of texts, got {len(frame.columns)}: {', '.join(frame.columns)}")
-    values = list(zip(*(frame[name].to_list() for name in frame.columns), strict=True))
+        raise ValueError(
+            f"expected two columns of texts, got {len(frame.columns)}: {', '.join(map(str, frame.columns))}"
+        )
+    values = list(zip(*(frame.get_column(name).to_list() for name in frame.columns), strict=True))
     rows = [row for row, pair in enumerate(values) if all(isinstance(text, str) for text in pair)]
 
     def finish(answers: list[Any]) -> Any:
@@ -71,14 +73,22 @@ class Times(NamedTuple):
     values: list[datetime]
     sample: Any
     """A time as the frame has it."""
+    zone: tzinfo | None
     step: str
 
     def told(self, stamps: Iterable[str]) -> list[Any]:
         """Time stamps of the service in the form of the frame: times, dates or texts."""
-        if isinstance(self.sample, str):
-            return [stamp[: len(self.sample)] if len(self.sample) == len("2024-01-31") else stamp for stamp in stamps]
-        found = map(datetime.fromisoformat, stamps)
-        return list(found) if isinstance(self.sample, datetime) else [stamp.date() for stamp in found]
+        found = [datetime.fromisoformat(stamp) for stamp in stamps]
+        if self.zone:
+            found = [
+                stamp.astimezone(self.zone) if stamp.tzinfo else stamp.replace(tzinfo=self.zone) for stamp in found
+            ]
+        if isinstance(self.sample, datetime):
+            return found
+        if not isinstance(self.sample, str):
+            return [stamp.date() for stamp in found]
+        is_date = len(self.sample) == len("2024-01-31")
+        return [stamp.date().isoformat() if is_date else stamp.isoformat() for stamp in found]
 
 
 def forecast(
@@ -97,18 +107,18 @@ def forecast(
 
 def _wide(frame: Any, time_column: str | None, options: Mapping[str, Any]) -> Job:
     """One request for all columns of numbers; a frame with an index of times gets one with such an index."""
-    index = nw.maybe_get_index(nw.from_native(frame, eager_only=True))
-    has_index = time_column is None and index is not None and len(index) > 0 and isinstance(index[0], datetime)
-    index_name = getattr(index, "name", None)
-    if has_index:
-        frame, time_column = frame.rename_axis(index_name or TIME).reset_index(), index_name or TIME
     table = nw.from_native(frame, eager_only=True)
-    times = None if time_column is None else _times(table[time_column].to_list(), time_column, options)
+    index: Any = nw.maybe_get_index(table)
+    has_index = time_column is None and index is not None and len(index) > 0 and isinstance(index[0], datetime)
+    times = None
+    if has_index or time_column is not None:
+        stamps = list(index) if has_index else table.get_column(str(time_column)).to_list()
+        times = _times(stamps, time_column or "index", options)
     order = range(len(table)) if times is None else sorted(range(len(table)), key=times.values.__getitem__)
     names = [name for name, kind in table.schema.items() if name != time_column and kind.is_numeric()]
     if not names:
-        raise ValueError(f"no column holds numbers; columns: {', '.join(table.columns)}")
-    columns = {name: table[name].to_list() for name in names}
+        raise ValueError(f"no column holds numbers; columns: {', '.join(map(str, table.columns))}")
+    columns = {str(name): _numbers(table.get_column(name)) for name in names}
     series = {name: [values[row] for row in order] for name, values in columns.items()}
     line = _series_line(series, times, options)
 
@@ -116,9 +126,10 @@ def _wide(frame: Any, time_column: str | None, options: Mapping[str, Any]) -> Jo
         (answer,) = answers
         if isinstance(answer, RequestError):
             raise answer
-        columns = {} if times is None else {str(time_column): times.told(answer["timestamps"])}
-        found = nw.from_dict({**columns, **_columns(answer, names)}, backend=table.implementation).to_native()
-        return found.set_index(time_column).rename_axis(index_name) if has_index else found
+        ahead = [] if times is None else times.told(answer["timestamps"])
+        known = {} if times is None or has_index else {str(time_column): ahead}
+        found = nw.from_dict({**known, **_columns(answer, series)}, backend=table.implementation).to_native()
+        return found.set_axis(ahead, axis=0).rename_axis(index.name) if has_index else found
 
     return Job(calls(operations.FORECAST, [line]), 1, finish)
 
@@ -127,11 +138,14 @@ def _long(
     table: "nw.DataFrame[Any]", time_column: str | None, id_column: str, target: str, options: Mapping[str, Any]
 ) -> Job:
     """A request line for each series, in the order of their first rows."""
-    owners, values = table[id_column].to_list(), table[target].to_list()
+    owners, values = table.get_column(id_column), _numbers(table.get_column(target))
+    target = str(target)  # pandas allows numbers, JSON does not
+    if (missing := next((row for row, is_missing in enumerate(owners.is_null()) if is_missing), None)) is not None:
+        raise ValueError(f"{id_column}: row {missing} names no series")
     rows = dict[Any, list[int]]()
-    for row, owner in enumerate(owners):
+    for row, owner in enumerate(owners.to_list()):
         rows.setdefault(owner, []).append(row)
-    stamps = None if time_column is None else table[time_column].to_list()
+    stamps = None if time_column is None else table.get_column(time_column).to_list()
     times = dict[Any, Times]()
     if stamps is not None:
         for owner, own in rows.items():
@@ -165,6 +179,18 @@ def _series_line(series: Mapping[str, Any], times: Times | None, options: Mappin
     return encode({"series": operations.without_nan(series), **known, **options})
 
 
+def _numbers(column: "nw.Series[Any]") -> list[Any]:
+    """Values of a column; None for those that are missing. Raises: ValueError for one that is infinite."""
+    if column.dtype.is_numeric():
+        column = column.cast(nw.Float64())
+    missing = column.is_null().to_list()
+    found = [None if is_missing else value for value, is_missing in zip(column.to_list(), missing, strict=True)]
+    for row, value in enumerate(found):
+        if isinstance(value, float) and isinf(value):
+            raise ValueError(f"{column.name}: row {row} is {value}; expected a number, or a missing value")
+    return found
+
+
 def _columns(answer: Mapping[str, Any], names: Iterable[str]) -> dict[str, list[float]]:
     """Forecasts and quantiles of series by the names of their columns."""
     tables = {"": answer["forecast"], **{f" {level}": table for level, table in answer["quantiles"].items()}}
@@ -181,11 +207,21 @@ def _times(stamps: Sequence[Any], name: str, options: Mapping[str, Any]) -> Time
         try:
             time = datetime.fromisoformat(stamp) if isinstance(stamp, str) else stamp
             found.append(time if isinstance(time, datetime) else datetime.combine(time, datetime.min.time()))
+            if stamp != stamp:  # NaT of pandas
+                raise ValueError
         except (TypeError, ValueError):
             raise ValueError(f"{name}: row {row} has no time in ISO 8601, but {stamp!r}") from None
     if not found:
         raise ValueError(f"{name}: no rows")
-    return Times(found, stamps[0], options.get("frequency") or _step(sorted(found), name))
+    zone = found[0].tzinfo
+    if any((time.tzinfo is None) != (zone is None) for time in found):
+        raise ValueError(f"{name}: some times have an offset from UTC, and others none")
+    if zone:
+        # Days may have 23 or 25 hours: steps of a day or more are those of the clock on the wall, shorter ones are not.
+        instants = [time.astimezone(UTC) for time in found]
+        is_short = any(later - earlier < SHORTEST_DAY for earlier, later in pairwise(sorted(instants)))
+        found = instants if is_short else [time.replace(tzinfo=None) for time in found]
+    return Times(found, stamps[0], zone, options.get("frequency") or _step(sorted(found), name))
 
 
 def _step(times: Sequence[datetime], name: str) -> str:

@@ -150,8 +150,8 @@ def without_nan(values: Any) -> Any:
     """Nested lists and mappings with None in the place of NaN."""
     if isinstance(values, Mapping):
         return {name: without_nan(column) for name, column in values.items()}
-    if hasattr(values, "tolist"):  # an array of NumPy
-        values = values.tolist()
+    if to_list := getattr(values, "tolist", None) or getattr(values, "to_list", None):  # of NumPy, pandas or polars
+        values = to_list()
     if isinstance(values, Sequence) and not isinstance(values, str):
         return [without_nan(value) for value in values]
     return None if isinstance(values, float) and math.isnan(values) else values

@@ -2,6 +2,7 @@
 
 import json
 from datetime import date, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pandas as pd
@@ -140,6 +141,56 @@ def test_long_frame_has_a_line_for_each_series() -> None:
     }
 
 
+@pytest.mark.parametrize("kind", ["Int64", "Float64", "int64[pyarrow]"])
+def test_missing_numbers_of_pandas_are_null(kind: str) -> None:
+    data = pd.DataFrame({"name": ["a"] * 3, "sales": pd.Series([1, None, 3], dtype=kind)})
+    (wide,) = sent(frames.forecast(data, None, None, None, {}))
+    (long,) = sent(frames.forecast(data, None, "name", "sales", {}))
+    assert wide["series"] == long["series"] == {"sales": [1, None, 3]}
+
+
+def test_decimals_are_numbers() -> None:
+    (line,) = sent(frames.forecast(pl.DataFrame({"sales": [Decimal("1.5")]}), None, None, None, {}))
+    assert line["series"] == {"sales": [1.5]}
+
+
+def test_names_of_columns_may_be_numbers() -> None:
+    data = pd.DataFrame({0: ["a", "a"], 1: [1.0, 2.0]})
+    names: list[Any] = [(None, None), (0, 1)]
+    for id_column, target_column in names:
+        job = frames.forecast(data, None, id_column, target_column, {})
+        assert job.finish(forecasts(sent(job)))["1"].tolist() == [2.0, 2.0]
+
+
+def test_index_may_have_the_name_of_a_column() -> None:
+    data = pd.DataFrame({"day": [1.0, 2.0]}, index=pd.date_range("2024-01-01", periods=2, name="day"))
+    job = frames.forecast(data, None, None, None, {})
+    found = job.finish(forecasts(sent(job)))
+    assert (found.index.name, found.columns.tolist()) == ("day", ["day"])
+    assert found.index.tolist() == [pd.Timestamp("2024-01-03"), pd.Timestamp("2024-01-04")]
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+@pytest.mark.parametrize(
+    ("first", "step", "start"),
+    [
+        ("2024-03-30 00:00", "D", "2024-03-30T00:00:00"),
+        ("2024-03-31 01:00", "h", "2024-03-31T00:00:00+00:00"),
+        ("2024-10-27 01:00", "h", "2024-10-26T23:00:00+00:00"),
+    ],
+)
+def test_days_follow_the_clock_on_the_wall_and_hours_do_not(library: str, first: str, step: str, start: str) -> None:
+    times = pd.date_range(first, periods=5, freq=step, tz="Europe/Berlin")
+    data: Any = pd.DataFrame({"t": times[:3], "v": [1.0, 2.0, 3.0]})
+    job = frames.forecast(data if library == "pandas" else pl.from_pandas(data), "t", None, None, {})
+    (line,) = sent(job)
+    assert (line["start"], line["frequency"]) == (start, f"1{step.lower()}")
+    size = timedelta(days=1) if step == "D" else timedelta(hours=1)
+    stamps = [(datetime.fromisoformat(start) + size * number).isoformat() for number in (3, 4)]
+    answer = {"forecast": {"v": [3.0, 3.0]}, "quantiles": {}, "timestamps": stamps}
+    assert [pd.Timestamp(time) for time in job.finish([answer])["t"].to_list()] == times[3:].tolist()
+
+
 @pytest.mark.parametrize(
     ("times", "step"),
     [
@@ -164,6 +215,10 @@ def test_step_is_found(times: list[str], step: str) -> None:
         ({"t": ["2024-01-01", "2024-01-01"], "v": [1.0] * 2}, ("t", None, None), "t: 2024-01-01 00:00:00 occurs twice"),
         ({"t": ["2024-01-01", None], "v": [1.0] * 2}, ("t", None, None), "t: row 1 has no time in ISO 8601, but None"),
         ({"t": ["2024-01-01", "soon"], "v": [1.0] * 2}, ("t", None, None), "t: row 1 has no time .*, but 'soon'"),
+        ({"t": ["2024-01-01T00:00", "2024-01-02T00:00Z"], "v": [1.0] * 2}, ("t", None, None),
+         "t: some times have an offset from UTC, and others none"),
+        ({"v": [1.0, float("-inf")]}, (None, None, None), "v: row 1 is -inf; expected a number, or a missing value"),
+        ({"id": ["a", None], "v": [1.0] * 2}, (None, "id", "v"), "id: row 1 names no series"),
         ({"v": ["a"]}, (None, None, None), "no column holds numbers; columns: v"),
         ({"v": ["a"]}, (None, "v", None), "a long frame needs both id_column and target_column"),
     ],
@@ -173,3 +228,10 @@ def test_frame_that_cannot_be_sent_is_an_error(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         frames.forecast(pl.DataFrame(data), *columns, {})
+
+
+@pytest.mark.parametrize("options", [{}, {"frequency": "1d"}])
+def test_missing_time_of_pandas_is_an_error(options: dict[str, Any]) -> None:
+    data = pd.DataFrame({"t": pd.to_datetime(["2024-01-01", None, "2024-01-03"]), "v": [1.0, 2.0, 3.0]})
+    with pytest.raises(ValueError, match="t: row 1 has no time in ISO 8601, but NaT"):
+        frames.forecast(data, "t", None, None, options)
