@@ -1,7 +1,11 @@
 """Errors of the client. All are `LongdocError`."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
+
+IN_REQUEST = re.compile(r"^input \d+: ")
+"""Number of a line among those of its request, which only the client knows."""
 
 
 class LongdocError(Exception):
@@ -34,7 +38,7 @@ class RequestError(LongdocError):
     def reason(self) -> str:
         """Status, code and what is wrong, without the place."""
         fields = "; ".join(f"{error.get('loc')}: {error.get('msg')}" for error in self.errors)
-        return f"{self.status} {self.code}: {fields or self.detail}"
+        return f"{self.status} {self.code}: {IN_REQUEST.sub('', fields or self.detail)}"
 
     def __str__(self) -> str:
         return self.reason if self.index is None else f"input {self.index}: {self.reason}"

@@ -14,6 +14,7 @@ from longdoc_client import operations
 from longdoc_client.errors import RequestError
 from longdoc_client.exchange import Call, calls, encode
 
+FRIDAY = 4
 UNITS = {"w": 604_800, "d": 86_400, "h": 3_600, "min": 60, "s": 1}
 """Units of time steps in seconds, the longest first."""
 SHORTEST_DAY = timedelta(hours=23)
@@ -221,7 +222,9 @@ def _times(stamps: Sequence[Any], name: str, options: Mapping[str, Any]) -> Time
         instants = [time.astimezone(UTC) for time in found]
         is_short = any(later - earlier < SHORTEST_DAY for earlier, later in pairwise(sorted(instants)))
         found = instants if is_short else [time.replace(tzinfo=None) for time in found]
-    return Times(found, stamps[0], zone, options.get("frequency") or _step(sorted(found), name))
+    frequency = options.get("frequency")
+    step = _step(sorted(found), name) if frequency is None or len(found) > 1 else frequency
+    return Times(found, stamps[0], zone, frequency or step)
 
 
 def _step(times: Sequence[datetime], name: str) -> str:
@@ -238,7 +241,7 @@ def _step(times: Sequence[datetime], name: str) -> str:
     if len(steps) == 1 and (seconds := next(iter(steps)).total_seconds()) >= 1 and seconds.is_integer():
         unit = next(unit for unit, size in UNITS.items() if seconds % size == 0)
         return f"{int(seconds) // UNITS[unit]}{unit}"
-    if set(steps) == {timedelta(days=1), timedelta(days=3)} and all(time.weekday() < 5 for time in times):
+    if all(later - earlier == timedelta(days=3 if earlier.weekday() == FRIDAY else 1) for earlier, later in pairs):
         return "1b"
     usual, _ = steps.most_common(1)[0]
     earlier, later = next(pair for pair in pairs if pair[1] - pair[0] != usual)

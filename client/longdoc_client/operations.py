@@ -68,8 +68,9 @@ def at_least_one(concurrency: int) -> int:
 
 
 def query_of(options: Mapping[str, Any]) -> dict[str, str]:
-    """Options as a query string."""
-    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
+    """Options as a query string; None means the default."""
+    given = {name: value for name, value in options.items() if value is not None}
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
 
 
 def classify(document: Document, options: Mapping[str, Any]) -> Call:

@@ -140,3 +140,8 @@ def test_requests_are_limited_and_read_lazily() -> None:
     assert [len(call.lines) for call in calls("/", [large, large, large, b"x" * 10**6, b"y"])] == [1, 1, 1, 1, 1]
     assert [len(call.lines) for call in calls("/", [large[:-1], large, b"y"])] == [2, 1]
     assert list(calls("/", [])) == []
+
+
+def test_error_names_the_input_once() -> None:
+    problem = {"status": 413, "code": "payload_too_large", "detail": "input 3: the document is too long"}
+    assert str(RequestError(problem, 700)) == "input 700: 413 payload_too_large: the document is too long"

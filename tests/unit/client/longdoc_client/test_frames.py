@@ -207,6 +207,14 @@ def test_step_is_found(times: list[str], step: str) -> None:
     assert sent(job)[0]["frequency"] == step
 
 
+def test_given_frequency_does_not_hide_a_gap() -> None:
+    data = pl.DataFrame({"t": ["2024-01-01", "2024-01-02", "2024-01-05"], "v": [1.0] * 3})
+    with pytest.raises(ValueError, match="t: after 2024-01-02"):
+        frames.forecast(data, "t", None, None, {"frequency": "1d"})
+    (line,) = sent(frames.forecast(data[:1], "t", None, None, {"frequency": "1d"}))
+    assert line["frequency"] == "1d"
+
+
 @pytest.mark.parametrize(
     ("data", "columns", "message"),
     [
