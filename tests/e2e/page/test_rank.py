@@ -90,7 +90,7 @@ def test_error_names_the_document(shown: Visit) -> None:
     """The page sends no document that the service would refuse, so one is emptied on its way."""
 
     def empty_second(route: Route) -> None:
-        route.continue_(post_data=json.dumps(route.request.post_data_json | {"documents": [DOCUMENTS[0], ""]}))
+        route.continue_(post_data=json.dumps({"query": QUERY, "documents": [DOCUMENTS[0], ""]}))
 
     page = shown.open("Rank")
     page.route("**/v1/rank", empty_second)
