@@ -107,8 +107,8 @@ def classify_each(documents: Iterable[Document], options: Mapping[str, Any]) -> 
 
 
 def score_each(pairs: Iterable[Pair], options: Mapping[str, Any]) -> Iterator[Call]:
-    """Any number of pairs. Raises: ValueError that names the pair."""
-    return calls(SCORE, (_line(number, {"a": a, "b": b}) for number, (a, b) in enumerate(pairs)), query_of(options))
+    """Any number of pairs. Raises: TypeError or ValueError that names the pair."""
+    return calls(SCORE, (_pair_line(*item) for item in enumerate(pairs)), query_of(options))
 
 
 def _several(documents: Iterable[Document]) -> Iterable[Document]:
@@ -124,6 +124,13 @@ def _document_line(number: int, document: object) -> bytes:
     if isinstance(document, str):
         return _line(number, {"text": document})
     raise TypeError(f"input {number}: expected a text or bytes, got {type(document).__name__}")
+
+
+def _pair_line(number: int, pair: object) -> bytes:
+    match pair:
+        case (str(a), str(b)):
+            return _line(number, {"a": a, "b": b})
+    raise TypeError(f"input {number}: expected two texts, got {pair!r:.100}")
 
 
 def _line(number: int, content: Mapping[str, Any]) -> bytes:

@@ -63,6 +63,8 @@ def test_pairs_and_rankings(asking: Client) -> None:
     pairs = [("on parsing", "a parser"), ("on parsing", "speech"), ("tagging", "a tagger of words")]
     scores = [answer["score"] for answer in asking.score_each(pairs)]
     assert scores == pytest.approx([asking.score(*pair)["score"] for pair in pairs], abs=1e-5)
+    with pytest.raises(TypeError, match=r"input 1: expected two texts, got \('tagging',\)"):
+        list(asking.score_each([pairs[0], ("tagging",)]))  # type: ignore[list-item]
     (ranked,) = asking.rank("on parsing", ["a parser", "speech"], top_n=1, return_documents=True)["results"]
     best = max((0, 1), key=scores.__getitem__)
     assert (ranked["index"], ranked.get("document")) == (best, pairs[best][1])

@@ -8,6 +8,7 @@ import pytest
 
 from model.__main__ import main
 from model.cli import train
+from tests.support.paths import ROOT
 
 
 @pytest.mark.parametrize(
@@ -73,3 +74,15 @@ def test_interruption_mentions_resume_only_if_possible(
     monkeypatch.setattr(train, "run", run)
     assert main(["train", "synthetic"]) == 130
     assert capsys.readouterr().err == message
+
+
+def test_sigterm_ends_a_command_as_ctrl_c_does() -> None:
+    program = """
+import os, runpy, signal, sys
+import model.cli.runs
+model.cli.runs.run = lambda args: os.kill(os.getpid(), signal.SIGTERM) or signal.pause()
+sys.argv = ["model", "runs"]
+runpy.run_module("model", run_name="__main__")
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")

@@ -29,4 +29,4 @@ def test_numbers_of_numpy_and_columns_are_sent_as_numbers() -> None:
         "quantiles": [0.5],
     }
     with pytest.raises(TypeError, match="expected a value that JSON has, got bytes"):
-        list(operations.score_each([("a", b"b")], {}))  # type: ignore[list-item]
+        operations.rank("q", ["a", b"b"], {})  # type: ignore[list-item]
