@@ -11,9 +11,8 @@ from model.config.encoder import EncoderConfig
 from model.config.schema import Count, CountOrZero, Dropout, Positive, Section, Share, TableSize, allowed
 
 SHORTEST_BUCKET = 256
-SHORTEST, LONGEST = 10, 16_384
-"""Limits of the steps that a classifier of recordings reads. A kernel of MiniRocket has nine taps, and there is one
-difference less than there are steps."""
+SHORTEST, LONGEST = 9, 16_384
+"""Limits of the steps that a classifier of recordings reads; the kernels of MiniRocket have nine taps."""
 
 
 def buckets_of(max_length: int, multiple: int) -> tuple[int, ...]:
@@ -241,7 +240,7 @@ class SeriesClassifierConfig(Section):
     """Number of steps that the model reads; longer recordings are read in windows."""
     patch_length: Count = 1
     """Steps per token of the encoder; a product of the steps of the stem's two convolutions."""
-    features_per_kernel: Annotated[int, allowed(lambda value: value >= 2, "at least 2")] = 119
+    features_per_kernel: Count = 119
     """Features of each of the 84 kernels of MiniRocket."""
     encoder: EncoderConfig
     """Encoder of the second view; `encoder.seq_len` is the maximum number of patches."""

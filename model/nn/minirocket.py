@@ -15,7 +15,7 @@ TAPS, HEAVY = 9, 3
 KERNELS = tuple(combinations(range(TAPS), HEAVY))
 """Heavy taps of each of the 84 kernels."""
 MAX_DILATIONS = 32
-"""Most dilations of MiniRocket; a pair shares them."""
+"""Most dilations of a kernel."""
 MAX_CHANNELS = 9
 """Most channels that one kernel reads."""
 GOLDEN = (math.sqrt(5) + 1) / 2
@@ -58,9 +58,9 @@ class MiniRocket(nn.Module):
     Deviates:   values and biases are rounded to a grid; features are in another order.
     """
 
-    def __init__(self, num_channels: int, length: int, per_kernel: int, max_dilations: int = MAX_DILATIONS) -> None:
+    def __init__(self, num_channels: int, length: int, per_kernel: int) -> None:
         super().__init__()
-        self.biases = dilations_of(length, per_kernel, max_dilations)
+        self.biases = dilations_of(length, per_kernel)
         """Dilation -> number of biases of each kernel."""
         self.shares = nn.ModuleList(
             Shares(num_channels, step, count, is_padded=is_padded)
@@ -102,35 +102,6 @@ class MiniRocket(nn.Module):
                 shares.get_buffer("bias")[kernel // 2, :, 0] = torch.from_numpy(bias)
 
 
-class MiniRocketPair(nn.Module):
-    """MiniRocket of a recording and of its differences between neighbouring steps, each with half of the features.
-
-    Shape:      x (B, N, C), multiples of `artifact.recordings.GRID`; returns (B, features).
-    Reference:  differences: Tan et al. 2022, arXiv:2102.00457, sec. 3.
-    Deviates:   that paper computes all features of both, and three other statistics beside the share.
-    """
-
-    def __init__(self, num_channels: int, length: int, per_kernel: int) -> None:
-        super().__init__()
-        half = per_kernel // 2
-        self.values = MiniRocket(num_channels, length, per_kernel - half, MAX_DILATIONS // 2)
-        self.differences = MiniRocket(num_channels, length - 1, half, MAX_DILATIONS // 2)
-
-    @property
-    def num_features(self) -> int:
-        """Number of features."""
-        return self.values.num_features + self.differences.num_features
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Features (B, N, C) -> (B, features)."""
-        return torch.cat((self.values(x), self.differences(x[:, 1:] - x[:, :-1])), dim=1)
-
-    def fit(self, recordings: NDArray[np.float32], seed: int) -> None:
-        """Fit both, as `MiniRocket.fit`."""
-        self.values.fit(recordings, seed)
-        self.differences.fit(np.diff(recordings, axis=1), seed)
-
-
 def kernels() -> Tensor:
     """Weights of the kernels (84, 9)."""
     weights = torch.full((len(KERNELS), TAPS), -1.0)
@@ -139,12 +110,12 @@ def kernels() -> Tensor:
     return weights
 
 
-def dilations_of(length: int, per_kernel: int, most: int = MAX_DILATIONS) -> dict[int, int]:
+def dilations_of(length: int, per_kernel: int) -> dict[int, int]:
     """Dilations for recordings of `length` steps -> number of biases of each kernel; together `per_kernel`.
 
-    At `most` so many dilations grow exponentially up to the largest at which a kernel fits into the recording.
+    At most `MAX_DILATIONS` of them grow exponentially up to the largest at which a kernel fits into the recording.
     """
-    count = min(per_kernel, most)
+    count = min(per_kernel, MAX_DILATIONS)
     largest = math.log2((length - 1) / (TAPS - 1))
     steps, times = np.unique(np.logspace(0, largest, count, base=2).astype(int), return_counts=True)
     biases = (times * per_kernel / count).astype(int)

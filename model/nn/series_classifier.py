@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from model.config.models import SeriesClassifierConfig
 from model.nn.encoder import Blocks, masked_mean
-from model.nn.minirocket import MiniRocketPair
+from model.nn.minirocket import MiniRocket
 
 FLAT = 0.02
 """Smallest standard deviation, in that of the training recordings, to which a channel of a recording is scaled."""
@@ -115,7 +115,7 @@ class SeriesClassifier(nn.Module):
 
     def __init__(self, config: SeriesClassifierConfig, num_channels: int, num_classes: int) -> None:
         super().__init__()
-        self.rocket = MiniRocketPair(num_channels, config.length, config.features_per_kernel)
+        self.rocket = MiniRocket(num_channels, config.length, config.features_per_kernel)
         self.linear = nn.Linear(self.rocket.num_features, num_classes)
         self.encoder = SeriesEncoder(config, num_channels, num_classes)
         self.register_buffer("weights", torch.ones(2))

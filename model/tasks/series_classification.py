@@ -1,7 +1,7 @@
 """Classification of series by a model with two views, trained in stages. Used by the commands through `model.tasks`.
 
-1. MiniRocket of values and differences: its biases, and a ridge classifier of its features, fitted on the folds of the
-   training recordings and on all of them.
+1. MiniRocket: its biases, and a ridge classifier of its features, fitted on the folds of the training recordings and on
+   all of them.
 2. The encoder, trained on the other folds of each fold, to classify recordings from which it has not learned.
 3. The encoder, trained on all training recordings, and the weights of the views, fitted on the folds.
 
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -34,7 +34,7 @@ from model.data.own_recordings import (
     read_own_recordings,
 )
 from model.errors import UserError
-from model.nn.minirocket import MiniRocket, MiniRocketPair
+from model.nn.minirocket import MiniRocket
 from model.nn.series_classifier import SeriesClassifier, SeriesEncoder
 from model.progress import progress
 from model.tasks.base import FINGERPRINT, Finished, Measurement, TrainingTask
@@ -60,14 +60,12 @@ from model.training.stages import MODEL, Stage
 
 IMBALANCE = 3
 """Ratio of the largest to the smallest class above which macro F1 replaces accuracy for validation."""
-ROCKET = "MiniRocket and ridge"
-"""Name of the published classifier, with which the model is compared."""
-PAIR, ENCODER, BOTH = "MiniRocket with differences", "encoder", "both"
+ROCKET, ENCODER, BOTH = "MiniRocket and ridge", "encoder", "both"
 """Names of the views in results."""
 MOST_ROWS = 10_000
 """Maximum number of training rows: ridge regression solves for a matrix of rows by rows."""
 ROCKET_FILE = "minirocket.npz"
-"""File of a run folder: MiniRocketPair, its ridge classifier and the logits of the folds."""
+"""File of a run folder: MiniRocket, its ridge classifier and the logits of the folds."""
 
 
 @dataclass(frozen=True)
@@ -240,7 +238,7 @@ class SeriesClassificationTask(TrainingTask[SeriesClassificationRun, OwnRecordin
     def minirocket(self, data: RecordingSet, rows: Rows) -> Outputs:
         """Decision values (recordings, classes) of MiniRocket alone, fitted to the training recordings."""
         train = self.rows(data.train.values)
-        rocket = fitted(MiniRocket, self, train)
+        rocket = fitted_rocket(self, train)
         ridge = fit_ridge(features_of(rocket, train), data.train.labels[train.owners], len(data.labels))
         return rows.mean(ridge(features_of(rocket, rows)))
 
@@ -311,18 +309,15 @@ class Prepared:
         return len(self.task.facts["labels"])
 
 
-Rocket = TypeVar("Rocket", MiniRocket, MiniRocketPair)
-
-
-def fitted(kind: type[Rocket], task: SeriesClassificationTask, rows: Rows) -> Rocket:
+def fitted_rocket(task: SeriesClassificationTask, rows: Rows) -> MiniRocket:
     """MiniRocket, fitted to rows."""
     config = task.config.model
-    rocket = kind(len(task.facts["channels"]), config.length, config.features_per_kernel)
+    rocket = MiniRocket(len(task.facts["channels"]), config.length, config.features_per_kernel)
     rocket.fit(rows.inputs["stretched"], task.config.seed)
     return rocket
 
 
-def features_of(rocket: MiniRocket | MiniRocketPair, rows: Rows) -> Floats:
+def features_of(rocket: MiniRocket, rows: Rows) -> Floats:
     """Features (rows, features)."""
     stretched, found = rows.inputs["stretched"], list[Floats]()
     with torch.inference_mode():
@@ -346,7 +341,7 @@ def fit_rocket(prepared: Prepared, folder: RunFolder) -> RocketView:
     path, rows, labels = folder.path / ROCKET_FILE, prepared.rows, prepared.labels
     if not path.is_file():
         started = time.perf_counter()
-        rocket = fitted(MiniRocketPair, prepared.task, rows)
+        rocket = fitted_rocket(prepared.task, rows)
         features, targets = features_of(rocket, rows), labels[rows.owners]
         logits = np.zeros((len(labels), prepared.num_classes), np.float32)
         for fold in range(prepared.num_folds):
@@ -416,7 +411,7 @@ def fit_model(prepared: Prepared, folder: RunFolder, rocket: RocketView, *folds:
     weights = fit_weights(rocket.logits, held_out, labels)
     model.weights.copy_(torch.tensor(weights))
     views = {
-        PAIR: fit_weight(rocket.logits, labels) * rocket.logits,
+        ROCKET: fit_weight(rocket.logits, labels) * rocket.logits,
         ENCODER: held_out,
         BOTH: weights[0] * rocket.logits + weights[1] * held_out,
     }
@@ -448,10 +443,10 @@ def _report(logits: Outputs, labels: NDArray[np.int64], metric: str) -> dict[str
 
 def _table(records: Sequence[Mapping[str, Any]], metric: str, folds: int) -> str:
     """The records as an aligned table."""
-    lines = [f"on {folds} held-out folds of the training recordings:", f"{'':<28}{metric:>10}{'cross-entropy':>15}"]
+    lines = [f"on {folds} held-out folds of the training recordings:", f"{'':<22}{metric:>10}{'cross-entropy':>15}"]
     for record in records:
         value, loss = record[f"validation_{metric}"], record["validation_cross_entropy"]
-        lines.append(f"{record['stage']:<28}{value:>10.4f}{loss:>15.4f}")
+        lines.append(f"{record['stage']:<22}{value:>10.4f}{loss:>15.4f}")
     return "\n".join(lines)
 
 

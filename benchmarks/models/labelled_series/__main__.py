@@ -20,7 +20,7 @@ from tqdm import tqdm
 from artifact.provenance import git_revision
 from benchmarks.lib.benchmark import Benchmark, add_data_dir
 from benchmarks.lib.record import Data, earlier
-from benchmarks.models.labelled_series.report import BOTH, DTW, ENCODERS, PAIR, PARTS, ROCKET, S3, draw, report
+from benchmarks.models.labelled_series.report import BOTH, DTW, ENCODERS, PARTS, ROCKET, S3, draw, report
 from benchmarks.models.labelled_series.sets import packed, read_split, sets_of
 from model.config.recipes import find_recipe, load_recipe, parse_override
 from model.config.run import SeriesClassificationRun
@@ -99,13 +99,8 @@ def _trained(data: RecordingSet, run: Run, device: str) -> Data:
     weights = model.weights.tolist()
     encoder_found = rows.mean(encoder_logits(model.encoder, rows, torch.device("cpu")))
     ridge = Ridge(model.linear.weight.detach().numpy().T, model.linear.bias.detach().numpy())
-    pair = rows.mean(ridge(features_of(model.rocket, rows)))
-    views = {
-        ROCKET: task.minirocket(data, rows),
-        PAIR: pair,
-        S3: encoder_found,
-        BOTH: weights[0] * pair + weights[1] * encoder_found,
-    }
+    rocket = rows.mean(ridge(features_of(model.rocket, rows)))
+    views = {ROCKET: rocket, S3: encoder_found, BOTH: weights[0] * rocket + weights[1] * encoder_found}
     return {
         "cpu_seconds": seconds,
         "weights": weights,

@@ -13,7 +13,7 @@ from artifact.backends import create_backend
 from artifact.manifest import Format
 from artifact.recordings import FARTHEST, GRID
 from model.export.graphs import eager, write_graph
-from model.nn.minirocket import KERNELS, MAX_CHANNELS, MiniRocket, MiniRocketPair, dilations_of, kernels
+from model.nn.minirocket import KERNELS, MAX_CHANNELS, MiniRocket, dilations_of, kernels
 from model.tasks.graphs import ExportGraph
 
 LENGTH, CHANNELS, PER_KERNEL = 40, 3, 20
@@ -53,8 +53,11 @@ def _reference(rocket: MiniRocket, recording: Floats) -> NDArray[np.float64]:
     return np.array(features)
 
 
-def test_features_equal_the_reference(rocket: MiniRocket) -> None:
-    recordings = _recordings(3)
+@pytest.mark.parametrize("length", [LENGTH, 9])
+def test_features_equal_the_reference(length: int) -> None:
+    recordings = _recordings(3, length)
+    rocket = MiniRocket(CHANNELS, length, PER_KERNEL)
+    rocket.fit(recordings, seed=0)
     with torch.no_grad():
         found = rocket(torch.from_numpy(recordings)).numpy()
     assert found.shape == (3, rocket.num_features) == (3, len(KERNELS) * PER_KERNEL)
@@ -62,26 +65,10 @@ def test_features_equal_the_reference(rocket: MiniRocket) -> None:
         assert row == pytest.approx(_reference(rocket, recording), abs=1e-7)
 
 
-@pytest.mark.parametrize("length", [LENGTH, 10])
-def test_half_of_a_pair_reads_the_differences(length: int) -> None:
-    recordings = _recordings(4, length)
-    pair = MiniRocketPair(CHANNELS, length, PER_KERNEL + 1)
-    pair.fit(recordings, seed=0)
-    with torch.no_grad():
-        found = pair(torch.from_numpy(recordings)).numpy()
-    assert found.shape == (4, pair.num_features) == (4, len(KERNELS) * (PER_KERNEL + 1))
-    for row, recording in zip(found, recordings, strict=True):
-        halves = _reference(pair.values, recording), _reference(pair.differences, np.diff(recording, axis=0))
-        assert len(halves[0]) - len(halves[1]) == len(KERNELS)
-        assert row == pytest.approx(np.concatenate(halves), abs=1e-7)
-
-
 @pytest.mark.parametrize("format", ["onnx", "torchscript"])
-def test_backends_give_the_features_of_pytorch(format: Format, tmp_path: Path) -> None:
+def test_backends_give_the_features_of_pytorch(rocket: MiniRocket, format: Format, tmp_path: Path) -> None:
     recordings = _recordings(6)
-    pair = MiniRocketPair(CHANNELS, LENGTH, PER_KERNEL)
-    pair.fit(recordings, seed=0)
-    source = ExportGraph("model", pair, {"x": recordings}, ("features",), (LENGTH,))
+    source = ExportGraph("model", rocket, {"x": recordings}, ("features",), (LENGTH,))
     outputs = eager(source)
     backend = create_backend(write_graph(source, outputs, tmp_path), tmp_path, format=format, device="cpu")
     assert backend.run({"x": recordings})["features"] == pytest.approx(outputs["features"], abs=1e-7)

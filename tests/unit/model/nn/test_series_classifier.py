@@ -101,8 +101,7 @@ def test_every_parameter_of_the_encoder_gets_a_gradient() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"length": 9}, "must be from 10 to 16,384, not 9"),
-        ({"features_per_kernel": 1}, "must be at least 2, not 1"),
+        ({"length": 8}, "must be from 9 to 16,384, not 8"),
         ({"patch_length": 5}, "patch_length must be a multiple of 2, not 5"),
         ({"patch_length": 1}, "encoder.seq_len must be at least 50, not 14"),
         ({"folds": 1}, "must be from 2 to 10, not 1"),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from benchmarks.models.labelled_series import __main__ as benchmark
-from benchmarks.models.labelled_series.report import BOTH, DTW, PAIR, ROCKET, S3, answers
+from benchmarks.models.labelled_series.report import BOTH, DTW, ROCKET, S3, answers
 from model.data.own_recordings import model_keys
 
 
@@ -26,7 +26,7 @@ def test_missing_runs_are_measured(data_dir: Path, tmp_path: Path, monkeypatch: 
     *_, data = benchmark.measure(args)
     assert [(run["kind"], list(run["correct"])) for run in data["runs"]] == [
         (DTW, [DTW]),
-        ("views", [ROCKET, PAIR, S3, BOTH]),
+        ("views", [ROCKET, S3, BOTH]),
         ("softmax", ["softmax"]),
     ]
     assert {run["examples"] for run in data["runs"]} == {12}
