@@ -19,6 +19,7 @@ import uvicorn
 import uvloop
 from typing_extensions import override
 
+from artifact.errors import BadExport
 from service.http.protocol import GuardedProtocol
 from service.metrics import Metrics
 from service.runtime import Runtime
@@ -26,6 +27,8 @@ from service.settings import Settings
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
+
+    from service.grpc.server import GrpcServer
 
 log = logging.getLogger(__name__)
 
@@ -116,8 +119,8 @@ def serve(
         required: names of the models that a restarted worker has to serve; None at the first start.
         shared: folder of the metrics of all workers.
 
-    Raises: OSError if the address is in use; BadExport if no model can be served, a required model is damaged, or
-        tracing is misconfigured. They are raised before this process listens.
+    Raises: OSError if an address is in use, or the certificate of gRPC is invalid; BadExport if no model can be served,
+        a required model is damaged, or tracing or gRPC is misconfigured. They are raised before this process listens.
 
     """
     tune_interpreter()
@@ -131,18 +134,29 @@ def serve(
         from service.app import create_app
 
         app = create_app(settings, runtime=runtime)
+        grpc = None if settings.grpc_port is None else runner.run(_start_grpc(app, settings, runtime))
         try:
             bound.listen(BACKLOG)
         except OSError as error:  # another process had bound the address too (SO_REUSEADDR) and listened first
             raise _cannot_listen(settings.host, settings.port, error) from None
         gc.freeze()  # exclude loaded models from garbage collection
-        runner.run(_Lifecycle(app, settings, runtime).run(bound, parent))
+        runner.run(_Lifecycle(app, settings, runtime, grpc).run(bound, parent))
         has_crashed = runtime.engine.crashed.is_set()
         # A normal exit would wait for threads that may never end, or stop one inside native code.
         if has_crashed or runtime.engine.is_computing or runtime.reloader.is_reading:
             logging.shutdown()
             os._exit(1 if has_crashed else 0)
     return 0
+
+
+async def _start_grpc(app: "FastAPI", settings: Settings, runtime: Runtime) -> "GrpcServer":
+    """Start the gRPC server. Raises: OSError; BadExport if a package is not installed."""
+    try:
+        from service.grpc.server import GrpcServer
+    except ModuleNotFoundError as error:
+        message = f"grpc_port is set and {error.name} is not installed; run pip install '.[grpc]'"
+        raise BadExport(message, "backend") from None
+    return await GrpcServer.start(app, settings, runtime)
 
 
 def tune_interpreter() -> None:
@@ -191,8 +205,9 @@ class _Lifecycle:
     - A second signal stops the server at once.
     """
 
-    def __init__(self, app: "FastAPI", settings: Settings, runtime: Runtime) -> None:
+    def __init__(self, app: "FastAPI", settings: Settings, runtime: Runtime, grpc: "GrpcServer | None") -> None:
         self._app = app
+        self._grpc = grpc
         self._settings = settings
         self._runtime = runtime
         self._signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
@@ -225,6 +240,8 @@ class _Lifecycle:
             log.warning("no api_keys are set: everyone who can reach %s can send requests", host)
         log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
         await serving
+        if self._grpc is not None:
+            await self._grpc.stop(None if server.force_exit else self._settings.drain_timeout_s)
         stopping.cancel()
         if server.force_exit:  # uvicorn then leaves out the end of the application's lifespan
             self._runtime.must_stop_now = True
@@ -249,6 +266,8 @@ class _Lifecycle:
             with contextlib.suppress(TimeoutError):
                 second = await asyncio.wait_for(self._second_signal(), self._settings.drain_delay_s)
         server.should_exit = True
+        if self._grpc is not None:
+            self._grpc.begin_stop(self._settings.drain_timeout_s)
         # After a crash, the first signal is the one that stops the server at once.
         second = second or (await self._second_signal() if first else await signalled)
         log.warning("%s: stopping at once", second.name)

@@ -2,9 +2,9 @@
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AnyHttpUrl, Field, SecretStr, ValidationInfo, field_validator
+from pydantic import AnyHttpUrl, Field, SecretStr, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from artifact.backends.base import Device
@@ -34,6 +34,12 @@ class Settings(BaseSettings):
     """Address to listen on."""
     port: int = Field(default=8000, ge=0, le=65535)
     """Port to listen on; 0 picks a free one."""
+    grpc_port: int | None = Field(default=None, ge=0, le=65535)
+    """Port of gRPC (Open Inference Protocol); 0 picks a free one, unset disables gRPC. Needs the extra grpc."""
+    grpc_certificate: Path | None = None
+    """PEM file of the certificate of gRPC, followed by those of its issuers; unset disables TLS."""
+    grpc_private_key: Path | None = None
+    """PEM file of the certificate's private key."""
     exports: Path = Path("exports")
     """Folder of exports, `<name>/<version>/`; version_policy selects the versions to serve."""
     models: Annotated[tuple[str, ...], NoDecode] = ()
@@ -100,6 +106,17 @@ class Settings(BaseSettings):
     """Format of the log on standard error."""
     otlp_endpoint: AnyHttpUrl | None = None
     """OTLP/HTTP endpoint for traces, such as http://collector:4318; unset disables tracing. Needs the extra otel."""
+
+    @model_validator(mode="after")
+    def _check_grpc(self) -> Self:
+        """Raises: ValueError if the settings of gRPC are incomplete."""
+        if (self.grpc_certificate is None) != (self.grpc_private_key is None):
+            raise ValueError("grpc_certificate and grpc_private_key: set both, or none for gRPC without TLS")
+        if self.grpc_certificate is not None and self.grpc_port is None:
+            raise ValueError("grpc_certificate: gRPC is disabled; set grpc_port")
+        if self.grpc_port == 0 and self.workers > 1:
+            raise ValueError("grpc_port: 0 would be another port for each worker; set a port, or workers to 1")
+        return self
 
     @field_validator("models", mode="before")
     @classmethod

@@ -64,6 +64,8 @@ class RaySettings(Settings):
             )
         if self.model_control and self.max_replicas > 1:
             raise ValueError("model_control: a request would reach one of the replicas only; set max_replicas to 1")
+        if self.grpc_port is not None:
+            raise ValueError("grpc_port: gRPC is not supported on Ray; leave it unset")
         if self.otlp_endpoint is not None:
             raise ValueError("otlp_endpoint: traces are not supported on Ray; leave it unset")
         return self

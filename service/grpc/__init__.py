@@ -1,0 +1,1 @@
+"""The Open Inference Protocol over gRPC, in front of the same application."""
