@@ -34,7 +34,7 @@ ENV PATH=/venv/bin:$PATH \
     LONGDOC_PORT=8000
 # A numeric user, so that Kubernetes can verify `runAsNonRoot`.
 USER 10001:10001
-EXPOSE 8000
+EXPOSE 8000 8001
 STOPSIGNAL SIGTERM
 # Without proxies: the proxies that Docker sets in containers would be used for 127.0.0.1 too.
 HEALTHCHECK --interval=5s --timeout=3s --start-period=120s --retries=3 CMD ["python", "-c", "\

@@ -161,7 +161,7 @@ lock: .venv/tools/.installed  ## pin the dependencies of the service in requirem
 	for extra in cpu gpu; do \
 		$(TOOLS)/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest --only-binary :all: \
 			--generate-hashes --custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade) \
-			--extra $$extra --output-file requirements/$$extra.txt pyproject.toml || exit; \
+			--extra $$extra --extra grpc --output-file requirements/$$extra.txt pyproject.toml || exit; \
 	done
 
 # Strict: otherwise a package whose advisories cannot be read would pass. `assert` (S101) narrows types here, and

@@ -26,7 +26,8 @@ class Project:
     variables: dict[str, str] = field(default_factory=dict)
 
     def run(self, *arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
-        own = {"LONGDOC_IMAGE": self.name, "LONGDOC_PUBLISHED_PORT": "0", "PROMETHEUS_PUBLISHED_PORT": "0"}
+        ports = ("LONGDOC_PUBLISHED_PORT", "LONGDOC_PUBLISHED_GRPC_PORT", "PROMETHEUS_PUBLISHED_PORT")
+        own = {"LONGDOC_IMAGE": self.name, **dict.fromkeys(ports, "0")}
         return subprocess.run(
             ["docker", "compose", "--project-name", self.name, "--file", "docker-compose.yml", *arguments],
             cwd=ROOT, env={**os.environ, **own, **self.variables}, capture_output=True, text=True, check=False,

@@ -29,8 +29,12 @@ CONFIGURATIONS: dict[str, tuple[tuple[str, ...], str | None]] = {
     "monitoring": (MONITORED, None),
     "exports from object storage": ((*COPIED, 'exports.objectStorage.existingSecret="s3"'), None),
     "exports from a volume": (MOUNTED, None),
+    "gRPC": (("grpc.enabled=true",), None),
     "everything else": (
         (
+            "grpc.enabled=true",
+            "grpc.port=50051",
+            'grpc.tlsSecret="certificate"',
             "ingress.enabled=true",
             'ingress.host="documents.example.org"',
             'ingress.className="nginx"',
@@ -57,7 +61,7 @@ CUSTOM: dict[str, type[BaseModel]] = {
     "PrometheusRule": PrometheusRule,
 }
 """Kinds that Kubernetes itself does not have."""
-FIXED = {"host", "port", "exports", "api_keys"}
+FIXED = {"host", "port", "grpc_port", "grpc_certificate", "grpc_private_key", "exports", "api_keys"}
 """Settings that the image or other values set."""
 
 
@@ -215,6 +219,24 @@ def test_service_reads_the_settings_of_the_chart(helm: Helm, monkeypatch: pytest
     settings = Settings()
     assert (settings.deadline_s, settings.skip_bad_exports, settings.device) == (2.5, True, "cpu")
     assert settings.cors_origins == ("https://example.org",)
+
+
+@pytest.mark.parametrize("secret", ["", "certificate"])
+def test_grpc_has_a_port_and_the_files_of_its_secret(helm: Helm, secret: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    objects = helm.objects("grpc.enabled=true", f"grpc.tlsSecret={json.dumps(secret)}")
+    for name, value in variables(objects).items():
+        monkeypatch.setenv(name, value)
+    settings, container = Settings(), service_container(objects)
+    assert {"name": "grpc", "containerPort": settings.grpc_port} in container["ports"]
+    assert objects["Service"]["spec"]["ports"][1]["targetPort"] == "grpc"
+    assert {"protocol": "TCP", "port": "grpc"} in objects["NetworkPolicy"]["spec"]["ingress"][0]["ports"]
+    files = (settings.grpc_certificate, settings.grpc_private_key)
+    mounts = [one for one in container["volumeMounts"] if one["name"] == "tls"]
+    if not secret:
+        assert (files, mounts) == ((None, None), [])
+        return
+    assert [str(file) for file in files] == [f"{mounts[0]['mountPath']}/tls.{part}" for part in ("crt", "key")]
+    assert {"name": "tls", "secret": {"secretName": secret}} in pod_of(objects)["volumes"]
 
 
 @pytest.mark.parametrize("values", [COPIED, MOUNTED], ids=["object storage", "volume"])
