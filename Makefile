@@ -62,11 +62,11 @@ help:  ## list the commands
 	$(TOOLS)/python -m pip install --quiet 'pip-audit>=2.9,<3' 'ruff==0.17.6' 'uv>=0.9,<1'
 	touch $@
 
-# An environment of its own: with its dependencies the client needs other versions than the tests have.
+# An environment of its own: the clients need other versions than the tests have, such as an older protobuf.
 .venv/kserve/.installed: Makefile
-	@echo "Installing KServe's client into .venv/kserve, once: 320 MB, about a minute."
+	@echo 'Installing the clients of KServe and Triton into .venv/kserve, once: 350 MB, about a minute.'
 	$(PYTHON) -m venv --clear .venv/kserve
-	$(KSERVE)/python -m pip install --quiet --no-compile 'kserve==0.21.0'
+	$(KSERVE)/python -m pip install --quiet --no-compile 'kserve==0.21.0' 'tritonclient[grpc]>=2.50,<3'
 	touch $@
 
 .venv/generated/.installed: Makefile
@@ -115,7 +115,7 @@ test-slow: .venv/dev/.installed .venv/ray/.installed  ## run the slow tests: soa
 test-docker: .venv/dev/.installed  ## run the tests that build and run containers; needs a Docker engine
 	$(DEV)/python -m pytest -m docker
 
-test-kserve: .venv/dev/.installed .venv/kserve/.installed  ## ask a server with KServe's own client
+test-kserve: .venv/dev/.installed .venv/kserve/.installed  ## ask a server with the clients of KServe, and those of gRPC
 	$(DEV)/python -m pytest -m kserve tests/e2e
 
 test-generated: .venv/dev/.installed .venv/generated/.installed  ## generate clients from docs/openapi.json and use them; needs Node

@@ -105,7 +105,7 @@ def _packed(place: str, datatype: str, contents: InferTensorContents) -> bytes:
         return b"".join(len(text).to_bytes(4, "little") + text for text in elements)
     dtype = next(dtype for name, dtype in DTYPES.items() if name == datatype)
     try:
-        return np.array(elements, dtype).tobytes()
+        return np.array(list(elements), dtype).tobytes()  # the container itself would be cast without a check
     except OverflowError:
         limits = np.iinfo(dtype)
         raise InvalidInput.at(place, f"an element is out of range; {limits.min} to {limits.max} is allowed") from None

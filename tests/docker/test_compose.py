@@ -122,7 +122,12 @@ def test_stop_drains_and_exits_with_0_within_the_grace_period() -> None:
 
 
 def test_every_setting_reaches_the_container() -> None:
-    inside = {"LONGDOC_HOST": "0.0.0.0", "LONGDOC_PORT": "8000", "LONGDOC_GRPC_PORT": "8001", "LONGDOC_EXPORTS": "/app/exports"}
+    inside = {
+        "LONGDOC_HOST": "0.0.0.0",
+        "LONGDOC_PORT": "8000",
+        "LONGDOC_GRPC_PORT": "8001",
+        "LONGDOC_EXPORTS": "/app/exports",
+    }
     given = {f"LONGDOC_{name.upper()}": f"value of {name}" for name in Settings.model_fields} | {
         "LONGDOC_EXPORTS": "/x"
     }

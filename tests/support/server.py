@@ -67,6 +67,12 @@ class Server:
         found = re.search(r'(?:listening|running) on (http://[^\s"]+)', self.text())
         return found[1] if found else None
 
+    def grpc_address(self) -> str:
+        """Return host and port of gRPC."""
+        found = re.search(r"listening on grpcs?://(\S+)", self.text())
+        assert found is not None, self.text()
+        return found[1]
+
     @property
     def host(self) -> str:
         """Address it listens on."""

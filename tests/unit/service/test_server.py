@@ -117,6 +117,17 @@ def test_wrong_collector_is_rejected_before_the_server_listens(tmp_path: Path, m
         serve(Settings.model_validate({"exports": tmp_path, "otlp_endpoint": COLLECTOR}), listener)
 
 
+def test_missing_package_of_grpc_is_named_before_the_server_listens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listener = bind("127.0.0.1", 0)
+    monkeypatch.setitem(sys.modules, "service.grpc.server", None)
+    monkeypatch.setattr(runtime, "load_models", lambda *_, **__: ([], {}))
+    monkeypatch.setattr(socket.socket, "listen", lambda *_: pytest.fail("listens"))
+    with pytest.raises(BadExport, match=r"is not installed; run pip install '\.\[grpc\]'"):
+        serve(Settings.model_validate({"exports": tmp_path, "grpc_port": 0}), listener)
+
+
 def test_fastapi_is_not_imported_before_the_server_starts() -> None:
     """Its import takes a third of the start, and runs while the models are loaded."""
     code = "import sys, service.__main__, service.server; print('fastapi' in sys.modules)"

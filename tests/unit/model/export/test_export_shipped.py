@@ -5,6 +5,7 @@ import shutil
 import warnings
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,8 @@ QUICK = "ettm2"
 def operators(path: Path) -> Counter[str]:
     """Count the operators of a graph and of the functions it calls."""
     model = onnx.load(path)
-    return Counter(node.op_type for part in (model.graph, *model.functions) for node in part.node)
+    nodes = chain(model.graph.node, *(function.node for function in model.functions))
+    return Counter(node.op_type for node in nodes)
 
 
 def script_operators(path: Path) -> Counter[str]:
