@@ -12,6 +12,8 @@ from service.wire.decompression import WINDOW_BITS, Decompressor, coding_of
 SMALL_BYTES = 64 * 1024
 """Smaller responses are not counted, and smaller bodies not rejected for what others hold: a connection needs as much
 memory anyway. Otherwise a few stalled uploads could have all requests rejected."""
+MAX_DIGITS = 20
+"""Digits of the largest length in 64 bits; an error does not repeat a longer number."""
 
 
 class HeldBodies:
@@ -58,6 +60,7 @@ class Body:
         declared = headers.get("content-length", "").lstrip("0")
         is_number = declared.isascii() and declared.isdigit()
         self._is_over = is_number and (len(declared) > len(str(limit)) or int(declared) > limit)
+        self._declared = declared if self._is_over and len(declared) <= MAX_DIGITS else None
         self._held = 0
         self.read_at: float | None = None
         """When the last part had been read, in seconds of `perf_counter`; None before."""
@@ -105,7 +108,10 @@ class Body:
         return b"".join(parts)
 
     def _too_large(self) -> PayloadTooLarge:
-        return PayloadTooLarge(f"the body is longer than {self.bodies.max_body_bytes} bytes")
+        most = self.bodies.max_body_bytes
+        if self._declared is not None:
+            return PayloadTooLarge(f"the body has {self._declared} bytes; at most {most}")
+        return PayloadTooLarge(f"the body is longer than {most} bytes")
 
     def _count(self, size: int) -> None:
         """Count bytes of the body. Raises: PayloadTooLarge, Overloaded."""

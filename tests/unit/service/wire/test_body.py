@@ -42,13 +42,21 @@ async def test_body_may_be_as_long_as_the_limit() -> None:
         await read(body_of(bodies, b"abc", b"def"))
 
 
-@pytest.mark.parametrize("content_length", ["6", "0006", "9" * 5000])
-async def test_content_length_over_the_limit_is_rejected_unread(content_length: str) -> None:
+@pytest.mark.parametrize(
+    ("content_length", "message"),
+    [
+        ("6", "has 6 bytes; at most 5"),
+        ("0016", "has 16 bytes; at most 5"),
+        ("9" * 20, f"has {'9' * 20} bytes; at most 5"),
+        ("9" * 5000, "is longer than 5 bytes"),
+    ],
+)
+async def test_content_length_over_the_limit_is_rejected_unread(content_length: str, message: str) -> None:
     async def receive() -> Message:
         raise AssertionError("read")
 
     bodies = HeldBodies(5, 100)
-    with pytest.raises(PayloadTooLarge):
+    with pytest.raises(PayloadTooLarge, match=f"^the body {message}$"):
         await body_of(bodies, receive=receive, content_length=content_length)()
     assert bodies.held == 0
 
