@@ -36,6 +36,8 @@ class EmbeddingsRequest(BaseModel):
     """base64: the numbers as little-endian float32; by default float."""
     dimensions: int | None = Field(default=None, ge=0, le=MAX_DIMENSIONS)
     """Length of a vector; must be the model's. Some clients send 0 for the default."""
+    modality: Literal["text"] | None = None
+    """Infinity's kind of input; its others would be the addresses of images and recordings."""
 
 
 class OpenAIEmbedding(BaseModel):

@@ -105,11 +105,18 @@ class SimilarityInput(BaseModel):
     sentences: Candidates
 
 
+class SimilarityParameters(Truncation):
+    """Options of similarities."""
+
+    prompt_name: None = None
+    """Only null: the model has no prompts."""
+
+
 class SimilarityRequest(BaseModel):
     """Body of `POST /similarity`."""
 
     inputs: SimilarityInput
-    parameters: Truncation | None = None
+    parameters: SimilarityParameters | None = None
 
 
 class TEIPrediction(BaseModel):
@@ -204,7 +211,7 @@ async def post_similarity(
     context: Context, asked: Annotated[SimilarityRequest, Depends(JsonBody(SimilarityRequest, ignore_query=True))]
 ) -> Response:
     """Return the scores of texts with a source text, as in `/v1/rank`, in the order of the texts."""
-    on_overflow = (asked.parameters or Truncation()).on_overflow
+    on_overflow = (asked.parameters or SimilarityParameters()).on_overflow
     return await answer_similarity(context, asked.inputs, on_overflow)
 
 

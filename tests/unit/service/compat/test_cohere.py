@@ -70,6 +70,7 @@ async def test_null_and_an_empty_model_mean_the_default() -> None:
         ({**BODY, "documents": ["++", {"text": ""}]}, 422, "documents.1: the document is empty"),
         ({**BODY, "query": ""}, 422, "query: the document is empty"),
         ({**BODY, "top_n": 0}, 422, "top_n: "),
+        ({**BODY, "top_n": -1}, 422, "top_n: "),
         ({**BODY, "model": "none"}, 404, "no model of that name is served; there are: mood, twins"),
         ({**BODY, "model": "mood"}, 422, "mood is for text-classification; models for text-matching: twins"),
         ({**BODY, "documents": ["++"] * 4}, 413, "documents: 4; at most 3 in one request"),

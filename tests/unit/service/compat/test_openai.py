@@ -56,6 +56,7 @@ async def test_vectors_may_be_base64() -> None:
         ({"input": "++", "encoding_format": "hex"}, 422, "encoding_format", "encoding_format: "),
         ({"input": "++", "dimensions": 10**99}, 422, "dimensions", "dimensions: Input should be less than or equal to"),
         ({"input": "++", "dimensions": 1}, 422, "dimensions", "dimensions: 1; vectors of twins have 2 numbers"),
+        ({"input": "http://a/b.png", "modality": "image"}, 422, "modality", "modality: Input should be 'text'"),
         ({"input": "++", "model": "none"}, 404, None, "no model of that name is served; there are: mood, twins"),
         (
             {"input": "++", "model": "mood"},
@@ -75,7 +76,7 @@ async def test_error_names_the_wrong_value(body: dict[str, Any], status: int, pa
 
 
 async def test_null_zero_and_the_query_string_mean_nothing() -> None:
-    body = {"input": ["+++----"] * 257, "encoding_format": None, "dimensions": 0, "model": None}
+    body = {"input": ["+++----"] * 257, "encoding_format": None, "dimensions": 0, "model": None, "modality": None}
     async with serving(matcher()) as client:
         found = answer(await client.post("/v1/embeddings?api-version=2024-02-01", json=body))
     assert [entry["embedding"] for entry in found["data"]] == [[0.6, 0.8]] * 257

@@ -131,6 +131,11 @@ async def test_sentences_are_scored_in_order() -> None:
             {"inputs": {"source_sentence": "++", "sentences": [""]}},
             "inputs.sentences.0: the document is empty",
         ),
+        (
+            "/similarity",
+            {"inputs": {"source_sentence": "++", "sentences": ["+"]}, "parameters": {"prompt_name": "query"}},
+            "parameters.prompt_name: Input should be null",
+        ),
     ],
 )
 async def test_error_names_the_wrong_value(path: str, body: dict[str, Any], message: str) -> None:
