@@ -1,5 +1,6 @@
 """Rerankers: the requests that clients of Cohere, Jina, vLLM and Infinity send get the scores computed offline."""
 
+from itertools import permutations
 from typing import Any
 
 import httpx
@@ -49,6 +50,16 @@ def test_documents_are_ranked(client: httpx.Client, matcher: OfflineMatcher, nam
         text = TEXTS[result["index"]]
         assert same_score(result["relevance_score"], matcher(QUERY, text))
         assert result.get("document") == ({"text": text} if body.get("return_documents") else None)
+
+
+@pytest.mark.parametrize("top_n", [1, 2, 8000])
+def test_best_documents_do_not_depend_on_their_order(client: httpx.Client, matcher: OfflineMatcher, top_n: int) -> None:
+    best = sorted(TEXTS, key=lambda text: -matcher(QUERY, text))[:top_n]
+    for texts in permutations(TEXTS):
+        body = {"query": QUERY, "documents": texts, "top_n": top_n, "return_documents": True}
+        results = client.post("/v1/rerank", json=body).json()["results"]
+        assert [texts[result["index"]] for result in results] == best
+        assert [result["document"] for result in results] == [{"text": text} for text in best]
 
 
 def test_errors_have_the_fields_that_clients_read(client: httpx.Client) -> None:

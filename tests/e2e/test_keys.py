@@ -90,6 +90,28 @@ def test_key_with_invalid_characters_is_rejected(
         assert wire.answer().status == 401
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "read"),
+    [
+        ("/models", None, "data"),
+        ("/embeddings", {"model": "aan", "input": ["on parsing"], "encoding_format": "base64"}, "data"),
+        ("/rerank", {"model": "aan", "query": "on parsing", "documents": ["of speech"]}, "results"),
+    ],
+)
+def test_clients_with_the_base_url_v1_need_a_key(
+    anonymous: httpx.Client, path: str, body: dict[str, object] | None, read: str
+) -> None:
+    """As OpenAI's client and those of Infinity and Jina send it."""
+    anonymous.base_url = f"{anonymous.base_url}/v1"
+    method = "GET" if body is None else "POST"
+    for headers in ({}, {"authorization": "Bearer wrong"}):
+        refused = anonymous.request(method, path, json=body, headers=headers)
+        assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")
+        assert "send a valid key" in refused.text
+    answer = anonymous.request(method, path, json=body, headers={"authorization": f"Bearer {FIRST}"})
+    assert (answer.status_code, bool(answer.json()[read])) == (200, True)
+
+
 @pytest.mark.parametrize("path", ["/v2/health/live", "/v2/health/ready", "/metrics"])
 def test_health_and_metrics_stay_open(anonymous: httpx.Client, path: str) -> None:
     assert anonymous.get(path).status_code == 200

@@ -15,7 +15,7 @@ from artifact.cores import cpu_count
 from tests.support.processes import children
 from tests.support.server import ControlledServer, Server
 from tests.support.waiting import wait_until
-from tests.support.wire import Wire, chunked, request
+from tests.support.wire import LAST_CHUNK, Wire, chunked, request
 
 JSON = {"content-type": "application/json"}
 BODY_BYTES = 8 * 2**20
@@ -105,6 +105,17 @@ def test_concurrent_large_bodies_stay_within_the_memory_bound(parsing: Server, n
     statuses = asyncio.run(post_all())
     assert set(statuses) <= {200, 413, 422, 429}
     assert memory(parsing, "VmHWM") - idle < BOUND
+
+
+def test_body_of_a_million_chunks_takes_little_memory(parsing: Server) -> None:
+    idle = memory(parsing, "VmRSS")
+    reset_peaks(parsing)
+    body = b'{"inputs":"A delight."}'.ljust(1_000_000)
+    with Wire(parsing.url) as wire:
+        head = request(body=None, content_type="application/json", transfer_encoding="chunked")
+        wire.send(head + b"".join(b"1\r\n%c\r\n" % byte for byte in body) + LAST_CHUNK)
+        assert wire.answer().status == 200
+    assert memory(parsing, "VmHWM") - idle < FLOOD_BOUND
 
 
 def test_stalled_uploads_that_hold_all_bytes_do_not_have_small_requests_rejected(start: Callable[..., Server]) -> None:

@@ -21,8 +21,10 @@ from tests.support.mutations import mutate
 from tests.support.offline import Columns, Offline, OfflineForecaster, OfflineMatcher, document, rows_of, same_score
 from tests.support.problems import SECRET
 from tests.support.server import ControlledServer, Server
+from tests.support.wire import LAST_CHUNK, Wire, chunked, request
 
 INFER = "/v2/models/imdb-s3/infer"
+TOO_LONG = "the body has 9000000 bytes; at most 8388608"
 SHORT, LONG = b"A good film, \xff\x00 even so.", document(9000)
 
 
@@ -189,20 +191,38 @@ def test_repository_index_lists_the_served_models(
     assert client.post("/v2/repository/index", json={"ready": True}).json() == expected
     check_error(client.post("/v2/repository/index", json={"ready": 1}), 422, "ready: Input should be a valid boolean")
     check_error(client.get("/v2/repository/index"), 405, "Method Not Allowed")
+    for depth, status, message in ((90_000, 400, "nested too deep"), (250_000, 413, "holds 250000 lists")):
+        check_error(client.post("/v2/repository/index", content=b"[" * depth + b"]" * depth), status, message)
+    assert client_of_triton.is_server_live()
 
 
-def test_asyncio_client_of_triton_reads_the_same_metadata(server: Server, manifest: ExportManifest) -> None:
-    async def ask() -> tuple[Any, ...]:
+def test_asyncio_client_of_triton_reads_the_same_metadata(
+    server: Server, client_of_triton: triton.InferenceServerClient, manifest: ExportManifest
+) -> None:
+    calls: list[tuple[str, tuple[str, ...]]] = [
+        *(("is_server_live", ()), ("is_server_ready", ()), ("get_server_metadata", ())),
+        *(("is_model_ready", (name,)) for name in (manifest.name, "none")),
+        *(("get_model_metadata", (manifest.name,)), ("get_model_config", (manifest.name,))),
+        *(("get_inference_statistics", (manifest.name,)), ("get_model_repository_index", ())),
+    ]
+
+    async def ask() -> list[Any]:
         async with triton_aio.InferenceServerClient(server.url.removeprefix("http://")) as client:
-            return (
-                await client.get_model_config(manifest.name),
-                (await client.get_inference_statistics(manifest.name))["model_stats"][0]["name"],
-                await client.get_model_repository_index(),
-            )
+            return [await getattr(client, method)(*arguments) for method, arguments in calls]
 
-    with triton.InferenceServerClient(server.url.removeprefix("http://")) as client:
-        expected = (client.get_model_config(manifest.name), manifest.name, client.get_model_repository_index())
-    assert asyncio.run(ask()) == expected
+    assert asyncio.run(ask()) == [getattr(client_of_triton, method)(*arguments) for method, arguments in calls]
+
+
+def test_shared_memory_cannot_be_registered(server: Server) -> None:
+    async def register(kind: str, *arguments: object) -> str | None:
+        async with triton_aio.InferenceServerClient(server.url.removeprefix("http://")) as client:
+            with pytest.raises(InferenceServerException) as raised:
+                await getattr(client, f"register_{kind}_shared_memory")("region", *arguments)
+        status: str | None = raised.value.status()
+        return status
+
+    assert asyncio.run(register("system", "/key", 64)) == "404"
+    assert asyncio.run(register("cuda", b"handle", 0, 64)) == "404"
 
 
 @pytest.mark.parametrize("binary", [True, False])
@@ -333,8 +353,8 @@ def test_concurrent_requests_get_their_own_scores(
 ) -> None:
     documents = [document(100 * (i + 1)) for i in range(8)]
     running = [client_of_triton.async_infer(manifest.name, [texts("text", [given])]) for given in documents]
-    for given, request in zip(documents, running, strict=True):
-        check_scores(request.get_result(), [given], offline)
+    for given, answer in zip(documents, running, strict=True):
+        check_scores(answer.get_result(), [given], offline)
 
     async def ask() -> list[triton.InferResult]:
         async with triton_aio.InferenceServerClient(server.url.removeprefix("http://")) as client:
@@ -414,6 +434,11 @@ def check_error(response: httpx.Response, status: int, message: str = "") -> Non
     assert SECRET[:20] not in response.text
 
 
+def nested(depth: int) -> object:
+    """Return a text in that many lists."""
+    return [nested(depth - 1)] if depth else SECRET
+
+
 @pytest.mark.parametrize(
     ("body", "status", "message"),
     [
@@ -439,6 +464,8 @@ def check_error(response: httpx.Response, status: int, message: str = "") -> Non
         (given(shape=[1.0]), 422, "inputs.0.shape.0: "),
         (given(shape=[True]), 422, "inputs.0.shape.0: "),
         (given(shape=[10**30]), 422, "inputs.0.shape.0: "),
+        (given(shape=[16, 2**60 + 2]), 422, "inputs.0.shape.1: Input should be less than 2147483648"),
+        (given(shape=[2, -5]), 422, "inputs.0.shape.1: Input should be greater than or equal to 0"),
         (given(shape=[1] * 9), 422, "inputs.0.shape: "),
         (given(shape=[]), 422, "text: shape []; [-1] is allowed"),
         (given(shape=[0], data=[]), 422, "text: at least 1 is needed"),
@@ -447,6 +474,8 @@ def check_error(response: httpx.Response, status: int, message: str = "") -> Non
         (given(shape=[257], data=["a"] * 257), 413, "text: 257; at most 256"),
         (given(data=["a" * (2**20 + 1)]), 413, "text.0: the document has 1048577 bytes; at most 1048576"),
         (given(data=[[SECRET]]), 422, "text: elements of type list; BYTES is allowed"),
+        (given(data=nested(50)), 422, "text: elements of type list; BYTES is allowed"),
+        (given(data=nested(120), shape=[1, 1]), 422, "text: elements of type list; BYTES is allowed"),
         (given(data=[[SECRET, SECRET]], shape=[1, 1]), 422, "text: the data is not nested like shape [1, 1]"),
         (given(data=[5]), 422, "text: elements of type int; BYTES is allowed"),
         (given(data=[None]), 422, "text: elements of type NoneType; BYTES is allowed"),
@@ -508,6 +537,15 @@ def test_binary_bodies_are_checked(
         check_error(response, status, message)
 
 
+def test_size_of_a_shape_does_not_wrap_around(client: httpx.Client) -> None:
+    """The tensor would have 3 * 2^64 bytes."""
+    series = {"name": "series", "datatype": "FP32", "shape": [2**30, 2**30, 12], "parameters": {"binary_data_size": 0}}
+    head = json.dumps({"inputs": [series]}).encode()
+    headers = {"Inference-Header-Content-Length": str(len(head))}
+    answer = client.post("/v2/models/japanese-vowels/infer", content=head, headers=headers)
+    check_error(answer, 422, f"series: binary_data_size 0; shape [1073741824, 1073741824, 12] needs {3 * 2**64}")
+
+
 def test_errors_name_the_padded_row_that_was_sent(client: httpx.Client) -> None:
     word = list("word".encode("utf-16"))
     for row, length, why in (([1, 2], 0, "the document is empty"), (word, len(word), "the document is UTF-16")):
@@ -553,18 +591,30 @@ def test_unknown_fields_are_ignored_and_null_counts_as_absent(client: httpx.Clie
     assert client.post(INFER, json=more).json() == plain
 
 
+@pytest.mark.parametrize("size", [None, 1])
+def test_chunked_body_is_read_whole(server: Server, size: int | None) -> None:
+    """A client may send every byte in a chunk of its own."""
+    body = json.dumps(given(data=["a good film"])).encode().ljust(65_536)
+    parts = (body[first : first + (size or len(body))] for first in range(0, len(body), size or len(body)))
+    with Wire(server.url) as wire:
+        head = request(INFER, None, content_type="application/json", transfer_encoding="chunked")
+        answer = wire.send(head + chunked(*parts) + LAST_CHUNK).answer()
+    plain = server.post(INFER, content=body)
+    assert (answer.status, json.loads(answer.body)) == (200, plain.json())
+
+
 def test_any_media_type_is_read(client: httpx.Client) -> None:
     """Triton's client sends no media type; curl sends that of a form."""
     content = json.dumps(given(data=["a"])).encode()
     for kind in ("", "application/json", "application/x-www-form-urlencoded", "application/octet-stream"):
         assert client.post(INFER, content=content, headers={"content-type": kind}).status_code == 200
     lines = {"content-type": "application/x-ndjson"}
-    check_error(client.post(INFER, content=b" " * 9_000_000, headers=lines), 413, "the body is longer than")
+    check_error(client.post(INFER, content=b" " * 9_000_000, headers=lines), 413, TOO_LONG)
 
 
 def test_body_with_too_many_values_is_rejected(client: httpx.Client) -> None:
     """Parsing millions of lists would block other requests for seconds; brackets inside strings do not count."""
-    check_error(client.post(INFER, content=b" " * 9_000_000), 413, "the body is longer than")
+    check_error(client.post(INFER, content=b" " * 9_000_000), 413, TOO_LONG)
     for unit in (b"[],", b"[[]],", b'{"a":{}},'):
         content = b'{"inputs":[{"name":"text","datatype":"BYTES","shape":[1],"data":[' + unit * (8_000_000 // len(unit))
         check_error(client.post(INFER, content=content[:-1] + b"]}]}"), 413, "lists, objects and keys; at most")

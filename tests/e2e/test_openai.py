@@ -16,6 +16,8 @@ from tests.support.problems import SECRET
 from tests.support.server import Server
 
 LONG = document(9000).decode()
+LONGEST = document(122_910).decode()
+"""30 characters more than Infinity reads."""
 
 
 def vectors(answer: dict[str, Any]) -> np.ndarray:
@@ -38,11 +40,24 @@ def test_vectors_equal_those_of_the_matcher(client: httpx.Client, matcher: Offli
         ({"input": LONG}, [LONG]),
         ({"input": ["on parsing", LONG], "model": "aan"}, ["on parsing", LONG]),
         ({"input": ["on parsing", LONG], "encoding_format": "base64"}, ["on parsing", LONG]),
+        ({"input": [LONGEST, LONGEST[:-30]]}, [LONGEST, LONGEST[:-30]]),
     ):
         answer = client.post("/v1/embeddings", json=body).json()
         assert (answer["object"], answer["model"]) == ("list", "aan")
         assert answer["usage"] == dict.fromkeys(("prompt_tokens", "total_tokens"), sum(map(len, texts)))
         assert np.allclose(vectors(answer), expected(texts, matcher), atol=1e-5)
+
+
+def test_base64_has_exactly_the_numbers_of_float(client: httpx.Client) -> None:
+    answers = [
+        client.post("/v1/embeddings", json={"input": ["on parsing", LONG], **more}).json()
+        for more in ({}, {"dimensions": 64}, {"encoding_format": "base64"}, {"encoding_format": "base64", "user": "me"})
+    ]
+    assert {type(answer["data"][0]["embedding"]) for answer in answers} == {list, str}
+    plain, *others = map(vectors, answers)
+    assert plain.shape == (2, 64)
+    for other in others:
+        assert np.array_equal(other, plain)
 
 
 def test_as_many_texts_as_clients_send_are_embedded(client: httpx.Client, matcher: OfflineMatcher) -> None:
