@@ -121,7 +121,7 @@ def test_health_and_metrics_stay_open(anonymous: httpx.Client, path: str) -> Non
     "path",
     [
         *("/v1/models", "/v1/models/imdb-s3", "/v2/models/imdb-s3/ready"),
-        *("/v1/timeseries/models", "/v2", "/v1/models?/metrics", "/info"),
+        *("/v1/timeseries/models", "/v2", "/v2/", "/v1/models?/metrics", "/info"),
     ],
 )
 def test_all_other_routes_need_a_key(locked: Server, anonymous: httpx.Client, path: str) -> None:

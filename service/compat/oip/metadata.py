@@ -57,6 +57,7 @@ class ModelMetadata(ResponseModel):
     `frequency`."""
 
 
+@router.get("/v2/", include_in_schema=False)  # as the protocol's OpenAPI document has it
 @router.get("/v2", name="oip_server", response_model=dict[str, str | list[str]], responses=DIALECT.responses(401))
 async def get_server() -> Response:
     """Return name, version and extensions of the server."""

@@ -41,7 +41,7 @@ async def error_of(path: str) -> tuple[int, Any]:
         ("/v2/models/a/infer", 405),
         ("/v2/health/live", 405),
         ("/v2/none", 404),
-        ("/v2/", 404),
+        ("/v2/", 405),
     ],
 )
 async def test_every_path_of_the_protocol_has_its_error_body(path: str, status: int) -> None:

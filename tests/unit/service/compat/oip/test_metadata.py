@@ -27,9 +27,10 @@ SIGNATURES: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str
 }
 
 
-async def test_server_names_its_extensions() -> None:
+@pytest.mark.parametrize("path", ["/v2", "/v2/"])
+async def test_server_names_its_extensions(path: str) -> None:
     async with serving() as client:
-        found = answer(await client.get("/v2"))
+        found = answer(await client.get(path))
     assert found == {
         "name": "longdoc-serve",
         "version": __version__,
