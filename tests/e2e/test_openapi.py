@@ -8,7 +8,7 @@ a correct `Allow` for other methods. The valid requests below cover what random 
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import schemathesis
 from schemathesis.schemas import BaseSchema
 
 from artifact.exports import version_folder
+from service.compat.oip.tensors import HEAD_LENGTH
 from tests.support.offline import OfflineForecaster
 from tests.support.paths import EXPORTS, ROOT
 from tests.support.server import Server
@@ -171,13 +172,16 @@ def encode_lines(context: schemathesis.SerializationContext, value: Any) -> byte
 
 @schemathesis.hook
 def filter_case(context: schemathesis.HookContext, case: schemathesis.Case[Any]) -> bool:
-    """Skip requests that are not invalid to the server: with an unknown header field, or any JSON as a line of NDJSON.
+    """Skip requests that are not invalid to the server: with an unknown header field, any JSON as a line, or any bytes.
 
-    HTTP ignores such fields; an invalid line is answered with its error in a response of status 200.
+    HTTP ignores such fields; an invalid line of NDJSON is answered with its error in a response of status 200; where
+    the length of the JSON before tensors is 0, the body is a text of any bytes.
     """
     del context
+    headers: Mapping[str, object] = case.headers or {}
     is_line = case.media_type == NDJSON and not isinstance(case.body, str | bytes)
-    return not is_line and "x-schemathesis-unknown-property" not in (case.headers or {})
+    is_raw = str(headers.get(HEAD_LENGTH)) == "0"
+    return not is_line and not is_raw and "x-schemathesis-unknown-property" not in headers
 
 
 @pytest.fixture(autouse=True)
