@@ -5,8 +5,11 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import grpc
 import httpx
 import pytest
+from open_inference.grpc.protocol import ModelInferRequest
+from open_inference.grpc.service import GRPCInferenceServiceStub
 
 from service.settings import Settings
 from tests.support.compose import Project, started
@@ -55,6 +58,14 @@ def test_document_is_classified_and_counted_by_prometheus(project: Project) -> N
             found = answer.json()["data"]["result"]
     assert found, "Prometheus did not see the request"
     assert float(found[0]["value"][1]) >= 1
+
+
+def test_grpc_answers_on_its_published_port(project: Project) -> None:
+    request = ModelInferRequest(model_name="imdb-s3")
+    request.inputs.add(name="text", datatype="BYTES", shape=[1]).contents.bytes_contents.append(b"A delight.")
+    with grpc.insecure_channel(project.output("port", "service", "8001")) as channel:
+        found = GRPCInferenceServiceStub(channel).ModelInfer(request, timeout=30)
+    assert found.raw_output_contents[1][4:] == b"positive"
 
 
 def test_examples_of_the_readme_are_answered(project: Project) -> None:
