@@ -226,9 +226,7 @@ function Limits({ model }: { model: Model }) {
       return (
         <>
           <Fact name="At once">{plural(model.max_length, 'byte')}; longer documents in overlapping windows</Fact>
-          <Fact name="Document">
-            {plural(model.min_length, 'byte')} to {size(limits.document_bytes)}
-          </Fact>
+          <Fact name="Document">up to {size(limits.document_bytes)}</Fact>
           <Fact name="Ranking">up to {plural(limits.rank_documents, 'document')}</Fact>
         </>
       )

@@ -71,7 +71,6 @@ export interface SeriesClassifier extends Common {
 
 export interface Matcher extends Common {
   task: 'text-matching'
-  min_length: number
   max_length: number
   window_overlap: number
 }
