@@ -144,6 +144,7 @@ def _headers(context: Context) -> dict[str, str]:
 
 async def _model_path(context: Context, name: str, version: str) -> str:
     """Path of a model; a name that would lead to another route ends the call."""
-    if not name or name == "stats" or "/" in name + version:
+    # A route also matches a path that ends with a newline, as `$` of its pattern does.
+    if not name or name == "stats" or not {"/", "\n"}.isdisjoint(name + version):
         await context.abort(StatusCode.NOT_FOUND, "no model of that name and version is served")
     return f"/v2/models/{name}" + (f"/versions/{version}" if version else "")
