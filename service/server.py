@@ -241,7 +241,7 @@ class _Lifecycle:
         log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
         await serving
         if self._grpc is not None:
-            await self._grpc.stop(None if server.force_exit else self._settings.drain_timeout_s)
+            await (self._grpc.stop_now() if server.force_exit else self._grpc.stopped())
         stopping.cancel()
         if server.force_exit:  # uvicorn then leaves out the end of the application's lifespan
             self._runtime.must_stop_now = True

@@ -1,4 +1,4 @@
-"""Calls the application without a connection: limits, keys, metrics, traces and errors are those of HTTP."""
+"""Sends requests to the application in this process, so that calls have the limits, metrics and errors of HTTP."""
 
 import asyncio
 from collections.abc import Mapping
@@ -19,14 +19,15 @@ class Answer:
 async def ask(app: ASGIApp, method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> Answer:
     """Send a request to the application and return its response.
 
-    If this call is cancelled, the application sees a client that disconnects, and the call waits for its end.
+    If this coroutine is cancelled, the application sees that the client has disconnected. The coroutine then ends when
+    the application has ended.
 
     Args:
         app: the application.
         method: HTTP method.
-        path: path, not quoted.
+        path: path, not percent-encoded.
         headers: lower-case name -> value.
-        body: the body, which is not kept once the application has read it.
+        body: the body; it is released when the application has read it.
 
     Raises: exceptions of the application, which answers most of them.
 

@@ -31,7 +31,7 @@ def infer_body(request: ModelInferRequest) -> tuple[bytes, int]:
 
     All inputs and outputs are binary data.
 
-    Raises: InvalidInput if an input has no data, or has them twice.
+    Raises: InvalidInput if an input has no data, or both kinds of data.
     """
     raw = list(request.raw_input_contents)
     if raw and len(raw) != len(request.inputs):
@@ -93,9 +93,12 @@ def metadata_response(content: Mapping[str, Any]) -> ModelMetadataResponse:
 
 
 def _packed(place: str, datatype: str, contents: InferTensorContents) -> bytes:
-    """Elements as binary data; empty for a datatype that no model accepts. Raises: InvalidInput."""
+    """Elements as binary data; empty for a datatype that no model accepts, which the route reports.
+
+    Raises: InvalidInput.
+    """
     field = CONTENTS.get(datatype)
-    if field is None:  # the application says which datatypes are allowed
+    if field is None:
         return b""
     elements: Sequence[Any] = getattr(contents, field)
     if not elements and contents.ListFields():

@@ -2,11 +2,14 @@
 
 import asyncio
 import logging
+import math
 import ssl
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias, cast
 
 import grpc
+from google.protobuf.message import DecodeError
 from grpc import aio
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthServicer, add_HealthServicer_to_server
@@ -28,10 +31,14 @@ log = logging.getLogger(__name__)
 
 INFERENCE = DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
 HEALTH = "grpc.health.v1.Health"
-OPEN = {f"/{INFERENCE}/ServerLive", f"/{INFERENCE}/ServerReady"}
+KEYLESS = {f"/{INFERENCE}/ServerLive", f"/{INFERENCE}/ServerReady"}
 """Methods of the inference service that need no API key, like their HTTP routes."""
 MAX_CALLS = 1024
-"""Calls at a time; further ones get RESOURCE_EXHAUSTED."""
+"""Calls of a connection at a time; the client holds back further ones."""
+QUIET_S = 0.2
+"""Time without a new call after which the server stops: gRPC cancels calls that arrive just then."""
+LAST_CALLS_S = 2.0
+"""Maximum time to wait for that."""
 POLL_S = 0.5
 """Interval at which a watched status is read."""
 
@@ -41,8 +48,9 @@ Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
 class GrpcServer:
     """The server; created by `start`."""
 
-    def __init__(self, server: aio.Server) -> None:
+    def __init__(self, server: aio.Server, gate: "_Gate") -> None:
         self._server = server
+        self._gate = gate
         self._stopping: asyncio.Task[None] | None = None
 
     @classmethod
@@ -57,13 +65,14 @@ class GrpcServer:
         Raises: OSError if the address is in use, or certificate and key cannot be used.
 
         """
+        gate = _Gate(Keys(settings.api_keys))
         server = aio.server(
-            interceptors=[_RequireKey(Keys(settings.api_keys))],
+            interceptors=[gate],
             options=[
                 ("grpc.max_receive_message_length", settings.max_body_bytes),
+                ("grpc.max_concurrent_streams", MAX_CALLS),
                 ("grpc.so_reuseport", int(settings.workers > 1)),  # otherwise two servers could share a port unnoticed
             ],
-            maximum_concurrent_rpcs=MAX_CALLS,
         )
         add_GRPCInferenceServiceServicer_to_server(InferenceServicer(app), server)
         add_HealthServicer_to_server(_Health(runtime.engine), server)
@@ -77,15 +86,29 @@ class GrpcServer:
             raise OSError(f"cannot listen on {place}: the address is in use, or not one of this machine") from None
         await server.start()
         log.info("listening on %s://%s:%d", "grpcs" if credentials else "grpc", host, port)
-        return cls(server)
+        return cls(server, gate)
 
     def begin_stop(self, grace_s: float) -> None:
-        """Accept no more calls; cancel those that are still in progress after `grace_s`."""
-        self._stopping = asyncio.create_task(self._server.stop(grace_s))
+        """Refuse new calls; cancel those that are still in progress after `grace_s`."""
+        self._stopping = asyncio.create_task(self._stop(grace_s))
 
-    async def stop(self, grace_s: float | None) -> None:
-        """Stop; wait until no call is in progress, at most `grace_s`. None cancels them at once."""
+    async def _stop(self, grace_s: float) -> None:
+        self._gate.is_closed = True
+        began = time.monotonic()
+        while time.monotonic() < min(began + LAST_CALLS_S, self._gate.last_call + QUIET_S):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
         await self._server.stop(grace_s)
+
+    async def stopped(self) -> None:
+        """Wait until no call is in progress, after `begin_stop`; without it, cancel all calls."""
+        if self._stopping is None:
+            await self.stop_now()
+        else:
+            await self._stopping
+
+    async def stop_now(self) -> None:
+        """Cancel all calls."""
+        await self._server.stop(None)
 
 
 def _credentials(settings: Settings) -> grpc.ServerCredentials | None:
@@ -100,11 +123,17 @@ def _credentials(settings: Settings) -> grpc.ServerCredentials | None:
     return grpc.ssl_server_credentials([(key.read_bytes(), certificate.read_bytes())])
 
 
-class _RequireKey(aio.ServerInterceptor):
-    """Ends calls of the inference service without a valid key before their message is read."""
+class _Gate(aio.ServerInterceptor):
+    """Ends calls of the inference service that have no valid key, or come when the server stops.
+
+    Their messages are not read.
+    """
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
+        self.is_closed = False
+        self.last_call = -math.inf
+        """When the last call of the inference service began, in seconds of `monotonic`."""
 
     @override
     async def intercept_service(
@@ -114,26 +143,47 @@ class _RequireKey(aio.ServerInterceptor):
     ) -> Handler:
         """Choose the handler of a call."""
         method = handler_call_details.method
-        if method.startswith(f"/{INFERENCE}/") and method not in OPEN:
+        if not method.startswith(f"/{INFERENCE}/"):
+            return await continuation(handler_call_details)
+        self.last_call = time.monotonic()
+        if self.is_closed:
+            return _refusal(grpc.StatusCode.UNAVAILABLE, "the server is about to stop; send the call to another one")
+        if method not in KEYLESS:
             given = handler_call_details.invocation_metadata
             try:
                 self._keys.check({name: value for name, value in given if isinstance(value, str)})
             except Unauthorized as error:
-                return _refusal(str(error))
-        return await continuation(handler_call_details)
+                return _refusal(grpc.StatusCode.UNAUTHENTICATED, str(error))
+        handler = await continuation(handler_call_details)
+        return None if handler is None else _checked(handler)
 
 
-def _refusal(reason: str) -> Handler:
-    """A handler that ends the call. As one of a stream, it does not read the message."""
+def _refusal(code: grpc.StatusCode, reason: str) -> Handler:
+    """A handler that ends the call. gRPC would read the message of a unary call first, but not that of a stream."""
 
     async def refuse(_: AsyncIterator[object], context: Context) -> None:
-        await context.abort(grpc.StatusCode.UNAUTHENTICATED, reason)
+        await context.abort(code, reason)
 
     return grpc.stream_unary_rpc_method_handler(refuse)
 
 
+def _checked(handler: "grpc.RpcMethodHandler[Any, Any]") -> Handler:
+    """A handler that refuses messages that cannot be parsed; gRPC would log a traceback for each."""
+    parse, answer = handler.request_deserializer, cast(Callable[[Any, Context], Awaitable[Any]], handler.unary_unary)
+    assert parse is not None
+
+    async def check(message: bytes, context: Context) -> Any:
+        try:
+            request = parse(message)
+        except DecodeError:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the message cannot be parsed")
+        return await answer(request, context)
+
+    return grpc.unary_unary_rpc_method_handler(check, None, handler.response_serializer)
+
+
 class _Health(HealthServicer):
-    """Health of the server, as `/v2/health/ready`, by the protocol of gRPC."""
+    """The protocol of health checks; a server is healthy if `/v2/health/ready` says so."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -161,3 +211,7 @@ class _Health(HealthServicer):
                 sent = status
             await asyncio.sleep(POLL_S)
         yield HealthCheckResponse(status=HealthCheckResponse.NOT_SERVING)
+
+    async def List(self, _: object, context: Context) -> None:
+        """Refuse the method; the base class would log a traceback."""
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "use Check")

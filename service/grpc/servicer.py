@@ -50,7 +50,7 @@ RETURNED = ("retry-after", "server-timing", "x-request-id")
 EXTENSIONS = ("classification", "parameters")
 """Triton's extensions that calls support."""
 LONGEST_MS = 999_999_999
-"""Maximum of the header for the deadline."""
+"""Maximum of the header for the deadline, in milliseconds."""
 
 Context: TypeAlias = "ServicerContext[Any, Any]"
 
@@ -69,32 +69,32 @@ class InferenceServicer(GRPCInferenceServiceServicer):
     @override
     async def ServerLive(self, request: ServerLiveRequest, context: Context) -> ServerLiveResponse:
         """Whether the process runs."""
-        await self._ask(context, "GET", "/v2/health/live")
+        await self._request(context, "GET", "/v2/health/live")
         return ServerLiveResponse(live=True)
 
     @override
     async def ServerReady(self, request: ServerReadyRequest, context: Context) -> ServerReadyResponse:
         """Whether all models are ready."""
-        answer = await self._ask(context, "GET", "/v2/health/ready", accepted=[503])
+        answer = await self._request(context, "GET", "/v2/health/ready", accepted=[503])
         return ServerReadyResponse(ready=answer.status == 200)
 
     @override
     async def ModelReady(self, request: ModelReadyRequest, context: Context) -> ModelReadyResponse:
         """Whether a model is ready."""
         path = await _model_path(context, request.name, request.version)
-        answer = await self._ask(context, "GET", f"{path}/ready", accepted=[503])
+        answer = await self._request(context, "GET", f"{path}/ready", accepted=[503])
         return ModelReadyResponse(ready=answer.status == 200)
 
     @override
     async def ServerMetadata(self, request: ServerMetadataRequest, context: Context) -> ServerMetadataResponse:
         """Name, version and extensions of the server."""
-        content = orjson.loads((await self._ask(context, "GET", "/v2")).body)
+        content = orjson.loads((await self._request(context, "GET", "/v2")).body)
         return ServerMetadataResponse(name=content["name"], version=content["version"], extensions=EXTENSIONS)
 
     @override
     async def ModelMetadata(self, request: ModelMetadataRequest, context: Context) -> ModelMetadataResponse:
         """Inputs and outputs of a model."""
-        answer = await self._ask(context, "GET", await _model_path(context, request.name, request.version))
+        answer = await self._request(context, "GET", await _model_path(context, request.name, request.version))
         return metadata_response(orjson.loads(answer.body))
 
     @override
@@ -106,10 +106,10 @@ class InferenceServicer(GRPCInferenceServiceServicer):
         except InvalidInput as error:
             await context.abort(StatusCode.INVALID_ARGUMENT, str(error))
         request.Clear()  # its arrays are in the body
-        answer = await self._ask(context, "POST", f"{path}/infer", {HEAD_LENGTH.lower(): str(head_length)}, body)
+        answer = await self._request(context, "POST", f"{path}/infer", {HEAD_LENGTH.lower(): str(head_length)}, body)
         return infer_response(answer.body, int(answer.headers[HEAD_LENGTH.lower()]))
 
-    async def _ask(
+    async def _request(
         self,
         context: Context,
         method: str,
@@ -134,7 +134,7 @@ async def _fail(context: Context, answer: Answer) -> NoReturn:
 
 
 def _headers(context: Context) -> dict[str, str]:
-    """Headers of the request that a call stands for."""
+    """Headers of the request, from the metadata and the deadline of the call."""
     given = {name: value for name, value in context.invocation_metadata() or () if isinstance(value, str)}
     headers = {name: given[name] for name in FORWARDED if name in given}
     if (left_s := context.time_remaining()) is not None:
@@ -143,7 +143,7 @@ def _headers(context: Context) -> dict[str, str]:
 
 
 async def _model_path(context: Context, name: str, version: str) -> str:
-    """Path of a model; a name that would lead to another route ends the call."""
+    """Path of a model. A name that no model can have, and that would change the route, ends the call."""
     # A route also matches a path that ends with a newline, as `$` of its pattern does.
     if not name or name == "stats" or not {"/", "\n"}.isdisjoint(name + version):
         await context.abort(StatusCode.NOT_FOUND, "no model of that name and version is served")

@@ -26,8 +26,8 @@ T = TypeVar("T")
 
 CHARSET = re.compile(r"charset\s*=\s*\"?([^\s;\"]+)", re.IGNORECASE)
 MAX_NUMBERS = 2_000_000
-"""Limit of numbers in one response: a small request can ask for many, and serializing them takes long. 2,048 vectors, as
-clients of OpenAI ask for at once, may have 976 numbers each."""
+"""Limit of numbers in one response: a small request can ask for many, and serializing them takes long. It allows 2,048
+vectors of 976 numbers; clients of OpenAI ask for as many vectors."""
 NUMBER_BYTES = 20
 """Size of a number in JSON, with its comma."""
 

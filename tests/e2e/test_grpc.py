@@ -5,6 +5,7 @@ import contextlib
 import functools
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -254,6 +255,22 @@ def test_health_and_reflection(grpc_server: Server) -> None:
         assert {INFERENCE, "grpc.health.v1.Health"} <= set(services)
 
 
+@pytest.mark.parametrize("method", ["ModelInfer", "ModelMetadata"])
+def test_message_that_cannot_be_parsed_is_refused(grpc_server: Server, method: str) -> None:
+    """The fixture checks that the log has no traceback."""
+    with grpc.insecure_channel(grpc_server.grpc_address()) as channel:
+        send: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(f"/{INFERENCE}/{method}")
+        error = failed(lambda: send(b"\xff\xff"))
+    assert (error.code, error.details) == (grpc.StatusCode.INVALID_ARGUMENT, "the message cannot be parsed")
+
+
+@pytest.mark.parametrize("method", ["/grpc.health.v1.Health/List", f"/{INFERENCE}/ModelStreamInfer"])
+def test_other_methods_are_not_implemented(grpc_server: Server, method: str) -> None:
+    with grpc.insecure_channel(grpc_server.grpc_address()) as channel:
+        send: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(method)
+        assert failed(lambda: send(b"")).code == grpc.StatusCode.UNIMPLEMENTED
+
+
 def test_keys_are_those_of_http(keyed: Server) -> None:
     with calling(keyed) as stub, grpc.insecure_channel(keyed.grpc_address()) as channel:
         assert stub.ServerLive(ServerLiveRequest()).live
@@ -363,6 +380,33 @@ def test_sigterm_loses_no_call(start_controlled: Callable[..., ControlledServer]
         assert texts(early.result(), "label")
         assert texts(late.result(), "label")
     assert server.exit_code() == 0
+
+
+def test_clients_that_retry_lose_no_call_when_the_server_stops(start: Callable[..., Server]) -> None:
+    """Each sends the next call as soon as it has an answer, and waits before it repeats a refused one."""
+    longer = {"service.grpc.server.LAST_CALLS_S": PATIENCE_S}
+    server, has_stopped = start("--grpc-port", "0", "--drain-delay-s", "0", constants=longer), threading.Event()
+    codes, answers = list[grpc.StatusCode](), list[int]()
+
+    def send_calls(stub: GRPCInferenceServiceStub) -> None:
+        while not has_stopped.is_set():
+            try:
+                stub.ModelInfer(film(SHORT))
+                answers.append(1)
+            except grpc.RpcError as error:
+                failure: Any = error
+                codes.append(failure.code())
+                has_stopped.wait(PATIENCE_S)
+
+    with calling(server) as stub, ThreadPoolExecutor(16) as threads:
+        for _ in range(16):
+            threads.submit(send_calls, stub)
+        wait_until(lambda: len(answers) > 100)
+        try:
+            assert server.stop() == 0
+        finally:
+            has_stopped.set()
+    assert set(codes) == {grpc.StatusCode.UNAVAILABLE}
 
 
 def _is_refused(stub: GRPCInferenceServiceStub) -> bool:
