@@ -65,7 +65,7 @@ class GrpcServer:
         Raises: OSError if the address is in use, or certificate and key cannot be used.
 
         """
-        gate = _Gate(Keys(settings.api_keys))
+        gate = _Gate(Keys(settings.api_keys), settings.deadline_s)
         server = aio.server(
             interceptors=[gate],
             options=[
@@ -129,8 +129,9 @@ class _Gate(aio.ServerInterceptor):
     Their messages are not read.
     """
 
-    def __init__(self, keys: Keys) -> None:
+    def __init__(self, keys: Keys, deadline_s: float) -> None:
         self._keys = keys
+        self._deadline_s = deadline_s
         self.is_closed = False
         self.last_call = -math.inf
         """When the last call of the inference service began, in seconds of `monotonic`."""
@@ -155,7 +156,7 @@ class _Gate(aio.ServerInterceptor):
             except Unauthorized as error:
                 return _refusal(grpc.StatusCode.UNAUTHENTICATED, str(error))
         handler = await continuation(handler_call_details)
-        return None if handler is None else _checked(handler)
+        return None if handler is None else _checked(handler, self._deadline_s)
 
 
 def _refusal(code: grpc.StatusCode, reason: str) -> Handler:
@@ -167,19 +168,25 @@ def _refusal(code: grpc.StatusCode, reason: str) -> Handler:
     return grpc.stream_unary_rpc_method_handler(refuse)
 
 
-def _checked(handler: "grpc.RpcMethodHandler[Any, Any]") -> Handler:
-    """A handler that refuses messages that cannot be parsed; gRPC would log a traceback for each."""
+def _checked(handler: "grpc.RpcMethodHandler[Any, Any]", deadline_s: float) -> Handler:
+    """A handler that limits the time to send the message, and refuses one that cannot be parsed.
+
+    gRPC itself would wait for a message without end, and log a traceback for a malformed one.
+    """
     parse, answer = handler.request_deserializer, cast(Callable[[Any, Context], Awaitable[Any]], handler.unary_unary)
     assert parse is not None
 
-    async def check(message: bytes, context: Context) -> Any:
+    async def check(messages: AsyncIterator[bytes], context: Context) -> Any:
         try:
-            request = parse(message)
-        except DecodeError:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the message cannot be parsed")
+            async with asyncio.timeout(deadline_s):
+                request = parse(await anext(messages))
+        except TimeoutError:
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline passed before the message had arrived")
+        except (DecodeError, StopAsyncIteration):
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the message is missing or cannot be parsed")
         return await answer(request, context)
 
-    return grpc.unary_unary_rpc_method_handler(check, None, handler.response_serializer)
+    return grpc.stream_unary_rpc_method_handler(check, None, handler.response_serializer)
 
 
 class _Health(HealthServicer):

@@ -33,6 +33,7 @@ from artifact.cores import cpu_count
 from artifact.tasks.classification import ClassifierManifest
 from benchmarks.lib.servers import free_port
 from service.grpc.server import INFERENCE
+from tests.support.controlled import DEADLINE_S
 from tests.support.offline import Offline, OfflineForecaster, OfflineMatcher, document, same_score
 from tests.support.server import ControlledServer, Scrape, Server
 from tests.support.waiting import PATIENCE_S, wait_until
@@ -261,7 +262,10 @@ def test_message_that_cannot_be_parsed_is_refused(grpc_server: Server, method: s
     with grpc.insecure_channel(grpc_server.grpc_address()) as channel:
         send: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(f"/{INFERENCE}/{method}")
         error = failed(lambda: send(b"\xff\xff"))
-    assert (error.code, error.details) == (grpc.StatusCode.INVALID_ARGUMENT, "the message cannot be parsed")
+    assert (error.code, error.details) == (
+        grpc.StatusCode.INVALID_ARGUMENT,
+        "the message is missing or cannot be parsed",
+    )
 
 
 @pytest.mark.parametrize("method", ["/grpc.health.v1.Health/List", f"/{INFERENCE}/ModelStreamInfer"])
@@ -290,17 +294,39 @@ def test_keys_are_those_of_http(keyed: Server) -> None:
 
 def test_a_message_without_a_key_is_not_read(keyed: Server) -> None:
     """The call ends although its message never does."""
+    with unfinished_call(keyed) as call:
+        assert call.code() == grpc.StatusCode.UNAUTHENTICATED
+
+
+def test_message_that_does_not_arrive_ends_at_the_deadline(held: ControlledServer) -> None:
+    with unfinished_call(held) as call:
+        wait_until(call.running)
+        with calling(held) as stub:
+            assert stub.ServerReady(ServerReadyRequest()).ready  # the call before has reached the server
+        wait_until(lambda: _is_over(held, call))
+        assert call.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+        assert call.details() == "the deadline passed before the message had arrived"
+
+
+def _is_over(server: ControlledServer, call: Any) -> bool:
+    """Whether a call has ended; else the clock of the server jumps ahead."""
+    server.advance(DEADLINE_S + 1)
+    return bool(call.done())
+
+
+@contextlib.contextmanager
+def unfinished_call(server: Server) -> Iterator[Any]:
+    """A call whose message never ends."""
     has_ended = threading.Event()
 
     def message() -> Iterator[bytes]:
         assert has_ended.wait(PATIENCE_S)
         yield from ()
 
-    with grpc.insecure_channel(keyed.grpc_address()) as channel:
+    with grpc.insecure_channel(server.grpc_address()) as channel:
         ask: grpc.StreamUnaryMultiCallable[bytes, bytes] = channel.stream_unary(f"/{INFERENCE}/ModelInfer")
-        call = ask.future(message(), timeout=PATIENCE_S)
         try:
-            assert call.code() == grpc.StatusCode.UNAUTHENTICATED
+            yield ask.future(message(), timeout=PATIENCE_S)
         finally:
             has_ended.set()
 
