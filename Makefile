@@ -26,7 +26,7 @@ INSTALL_DEBIAN = flock .venv/.apt sh -c '$(SUDO) apt-get update && $(SUDO) apt-g
 # Some container images set PYTHONDONTWRITEBYTECODE. Every process would then compile again what it imports: 6 seconds for PyTorch.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run env test test-quick test-slow test-docker test-kserve test-generated test-ray test-page test-proxy test-uvicorn page check lock audit train export bench bench-series bench-peers gpu docker
+.PHONY: help run env test test-quick test-slow test-docker test-kserve test-generated test-clients test-ray test-page test-proxy test-uvicorn page check lock audit train export bench bench-series bench-peers gpu docker
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -106,7 +106,7 @@ test-quick: .venv/quick/.installed  ## run the unit tests of artifact/ and servi
 		-m "not ray and not slow" $(SIDE_BY_SIDE) tests/unit/artifact tests/unit/service
 
 test: .venv/dev/.installed  ## run the tests but those below; COVERAGE=1 also fails if coverage is too low
-	$(DEV)/python -m pytest -m "not docker and not generated and not kserve and not page and not proxy and not ray and not slow" $(SIDE_BY_SIDE) \
+	$(DEV)/python -m pytest -m "not clients and not docker and not generated and not kserve and not page and not proxy and not ray and not slow" $(SIDE_BY_SIDE) \
 		--durations 20 --ignore tests/docker --ignore tests/e2e/page $(if $(COVERAGE),--cov)
 
 test-slow: .venv/dev/.installed .venv/ray/.installed  ## run the slow tests: soak, fuzzed requests, uploads of 1 GB, a million rows; an hour
@@ -120,6 +120,10 @@ test-kserve: .venv/dev/.installed .venv/kserve/.installed  ## ask a server with 
 
 test-generated: .venv/dev/.installed .venv/generated/.installed  ## generate clients from docs/openapi.json and use them; needs Node
 	$(DEV)/python -m pytest -m generated tests/e2e
+
+# Each client has an environment below .venv/clients, which its test creates: one that cannot be installed fails alone.
+test-clients: .venv/dev/.installed  ## ask a server with the newest versions of other clients; needs Node; 1.9 GB, ten minutes
+	$(DEV)/python -m pytest -m clients tests/e2e
 
 test-ray: .venv/dev/.installed .venv/ray/.installed  ## serve and compute batches on Ray clusters, and kill nodes; ten minutes
 	$(DEV)/python -m pytest -m "ray and not slow" tests/e2e

@@ -2,7 +2,8 @@
 
 - `run`: run against a server; `output`: what the previous block prints, as JSON values or a Python literal;
 - `parse`: only the syntax is checked, and that its make targets and recipes exist;
-- `tiny`: from training to a response, in a slow test.
+- `tiny`: from training to a response, in a slow test;
+- the name of a program in `tests/support/clients`: run in its environment by `test_clients.py`.
 """
 
 import ast
@@ -18,11 +19,12 @@ import pytest
 
 from service.settings import Settings
 from tests.support.answers import same_answer
-from tests.support.blocks import BLOCK, run
+from tests.support.blocks import BLOCK, run, values
 from tests.support.paths import ROOT
 from tests.support.server import Server
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+CLIENTS = {path.stem for path in (ROOT / "tests" / "support" / "clients").iterdir()}
 RUN = [path for path in DOCUMENTS if any(match["mark"] == "run" for match in BLOCK.finditer(path.read_text()))]
 
 
@@ -39,7 +41,7 @@ def test_every_code_block_has_a_mark() -> None:
     assert len(found) > 5
     for match in found:
         drawing = match["language"] == "mermaid"
-        assert drawing or match["mark"] in {"run", "output", "parse", "tiny"}, match["code"]
+        assert drawing or match["mark"] in {"run", "output", "parse", "tiny", *CLIENTS}, match["code"]
 
 
 def test_make_targets_and_recipes_of_parsed_blocks_exist() -> None:
@@ -71,7 +73,7 @@ def test_code_blocks_print_the_documented_output(page: Path, fresh: Server, tmp_
             continue
         expected = following["code"] if following is not None and following["mark"] == "output" else None
         if match["mark"] != "run":
-            assert expected is None, f"output of a block that is not run: {match['code']}"
+            assert expected is None or match["mark"] in CLIENTS, f"output of a block that is not run: {match['code']}"
             continue
         answer = run(code(match, fresh), tmp_path)
         if expected is not None:
@@ -85,19 +87,6 @@ def code(match: re.Match[str], server: Server) -> str:
     if match["language"] == "python":
         return f"python - <<'END'\n{text}END"
     return text.replace("curl -s", "curl --fail-with-body -s")
-
-
-def values(text: str) -> list[object]:
-    """Parse a Python literal or a sequence of JSON values."""
-    try:
-        return [ast.literal_eval(text.strip())]
-    except (SyntaxError, ValueError):
-        found = []
-        while text := text.strip():
-            value, end = json.JSONDecoder().raw_decode(text)
-            found.append(value)
-            text = text[end:]
-        return found
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
 """Run the code blocks of README and docs."""
 
+import ast
+import json
 import os
 import re
 import subprocess
@@ -8,7 +10,7 @@ from pathlib import Path
 
 from tests.support.paths import ROOT
 
-BLOCK = re.compile(r"(?:<!-- test: (?P<mark>[a-z-]+) -->\n)?```(?P<language>\w*)\n(?P<code>.*?)```", re.DOTALL)
+BLOCK = re.compile(r"(?:<!-- test: (?P<mark>[a-z_]+) -->\n)?```(?P<language>\w*)\n(?P<code>.*?)```", re.DOTALL)
 
 
 def environment() -> dict[str, str]:
@@ -24,3 +26,16 @@ def run(code: str, folder: Path) -> str:
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def values(text: str) -> list[object]:
+    """Parse a Python literal or a sequence of JSON values."""
+    try:
+        return [ast.literal_eval(text.strip())]
+    except (SyntaxError, ValueError):
+        found = []
+        while text := text.strip():
+            value, end = json.JSONDecoder().raw_decode(text)
+            found.append(value)
+            text = text[end:]
+        return found

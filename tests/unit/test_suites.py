@@ -8,6 +8,7 @@ import pytest
 from tests.support.paths import ROOT
 
 SUITES = {
+    "clients": "tests/e2e",
     "generated": "tests/e2e",
     "kserve": "tests/e2e",
     "ray": "tests/e2e",
