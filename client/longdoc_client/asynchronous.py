@@ -9,6 +9,7 @@ import httpx
 
 from longdoc_client import frames, operations
 from longdoc_client.answers import Classification, Forecast, PairScore, Ranking
+from longdoc_client.errors import LongdocError
 from longdoc_client.exchange import Answer, Call, Exchange
 from longdoc_client.operations import (
     ClassifyOptions,
@@ -71,9 +72,7 @@ class AsyncClient:
     async def classify_frame(self, texts: Any, *, progress: bool = False, **options: Unpack[ClassifyOptions]) -> Any:
         """The labels of a column of texts: a frame with its index and `label`, `score`, `known` and `error`."""
         job = frames.classify(texts, options)
-        return job.finish(
-            [one async for one in self._each(job.calls, job.total, return_errors=True, progress=progress)]
-        )
+        return await self._frame(job, progress=progress)
 
     async def classify_series(
         self, series: SeriesInput, *, rate: float | None = None, **options: Unpack[ClassifyOptions]
@@ -103,9 +102,7 @@ class AsyncClient:
     async def score_frame(self, pairs: Any, *, progress: bool = False, **options: Unpack[MatchOptions]) -> Any:
         """The scores of the rows of two columns of texts: a frame with their index, `score` and `error`."""
         job = frames.score(pairs, options)
-        return job.finish(
-            [one async for one in self._each(job.calls, job.total, return_errors=True, progress=progress)]
-        )
+        return await self._frame(job, progress=progress)
 
     async def rank(self, query: str, documents: Sequence[str], **options: Unpack[RankOptions]) -> Ranking:
         """Documents in the order of their scores for a query."""
@@ -134,9 +131,19 @@ class AsyncClient:
         `time_column`, or of a wide frame in an index of pandas. Each quantile is a further column, such as `sales 0.9`.
         """
         job = frames.forecast(frame, time_column, id_column, target_column, options)
-        return job.finish(
-            [one async for one in self._each(job.calls, job.total, return_errors=True, progress=progress)]
-        )
+        return await self._frame(job, progress=progress)
+
+    async def _frame(self, job: frames.Job, *, progress: bool) -> Any:
+        """The frame of a job. If a request fails, the answers before it stay, and the other rows have its error."""
+        found = list[Any]()
+        try:
+            async for answer in self._each(job.calls, job.total, return_errors=True, progress=progress):
+                found.append(answer)  # those before an error stay
+        except LongdocError as error:
+            if not found:
+                raise
+            found += [error] * (job.total - len(found))
+        return job.finish(found)
 
     async def _each(
         self, calls: Iterable[Call], total: int | None, *, return_errors: bool, progress: bool

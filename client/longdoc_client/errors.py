@@ -11,6 +11,11 @@ IN_REQUEST = re.compile(r"^input \d+: ")
 class LongdocError(Exception):
     """The service gave no answer."""
 
+    @property
+    def reason(self) -> str:
+        """What is wrong, without the place."""
+        return str(self)
+
 
 class Unreachable(LongdocError):
     """No connection, or none that lasted until the answer."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import narwhals as nw
 
 from longdoc_client import operations
-from longdoc_client.errors import RequestError
+from longdoc_client.errors import LongdocError
 from longdoc_client.exchange import Call, calls, encode
 
 FRIDAY = 4
@@ -125,7 +125,7 @@ def _wide(frame: Any, time_column: str | None, options: Mapping[str, Any]) -> Jo
 
     def finish(answers: list[Any]) -> Any:
         (answer,) = answers
-        if isinstance(answer, RequestError):
+        if isinstance(answer, LongdocError):
             raise answer
         ahead = [] if times is None else times.told(answer["timestamps"])
         known = {} if times is None or has_index else {str(time_column): ahead}
@@ -158,7 +158,7 @@ def _long(
     )
 
     def finish(answers: list[Any]) -> Any:
-        parts = [{} if isinstance(answer, RequestError) else _columns(answer, [target]) for answer in answers]
+        parts = [{} if isinstance(answer, LongdocError) else _columns(answer, [target]) for answer in answers]
         names = next((list(part) for part in parts if part), [target])
         found = {name: list[Any]() for name in (id_column, *([time_column] if time_column else ()), *names, "error")}
         for owner, answer, part in zip(rows, answers, parts, strict=True):
@@ -258,7 +258,7 @@ def _by_row(answers: Sequence[Any], rows: Sequence[int], count: int, missing: st
     """The answer or `error` of each row; of those that were not sent, that they are missing."""
     found = [dict[str, Any](error=missing) for _ in range(count)]
     for row, answer in zip(rows, answers, strict=True):
-        found[row] = {"error": answer.reason} if isinstance(answer, RequestError) else answer
+        found[row] = {"error": answer.reason} if isinstance(answer, LongdocError) else answer
     return found
 
 

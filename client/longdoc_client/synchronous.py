@@ -10,6 +10,7 @@ import httpx
 
 from longdoc_client import frames, operations
 from longdoc_client.answers import Classification, Forecast, PairScore, Ranking
+from longdoc_client.errors import LongdocError
 from longdoc_client.exchange import Answer, Call, Exchange
 from longdoc_client.operations import (
     ClassifyOptions,
@@ -28,7 +29,8 @@ class Client:
     A request that the service cannot answer now is sent again, after the time that it names, until `timeout_s`. Methods
     whose names end in `_each` take any number of inputs, which they read as they need them: at most `concurrency`
     requests are open at a time. They yield the answers in order. Methods whose names end in `_frame` take and return
-    data frames of pandas, polars or another library that narwhals supports.
+    data frames of pandas, polars or another library that narwhals supports. If a request fails after others have been
+    answered, the frame has its error in the other rows.
 
     Args:
         url: address of the service.
@@ -86,7 +88,7 @@ class Client:
     def classify_frame(self, texts: Any, *, progress: bool = False, **options: Unpack[ClassifyOptions]) -> Any:
         """The labels of a column of texts: a frame with its index and `label`, `score`, `known` and `error`."""
         job = frames.classify(texts, options)
-        return job.finish(list(self._each(job.calls, job.total, return_errors=True, progress=progress)))
+        return self._frame(job, progress=progress)
 
     def classify_series(
         self, series: SeriesInput, *, rate: float | None = None, **options: Unpack[ClassifyOptions]
@@ -116,7 +118,7 @@ class Client:
     def score_frame(self, pairs: Any, *, progress: bool = False, **options: Unpack[MatchOptions]) -> Any:
         """The scores of the rows of two columns of texts: a frame with their index, `score` and `error`."""
         job = frames.score(pairs, options)
-        return job.finish(list(self._each(job.calls, job.total, return_errors=True, progress=progress)))
+        return self._frame(job, progress=progress)
 
     def rank(self, query: str, documents: Sequence[str], **options: Unpack[RankOptions]) -> Ranking:
         """Documents in the order of their scores for a query."""
@@ -145,7 +147,19 @@ class Client:
         `time_column`, or of a wide frame in an index of pandas. Each quantile is a further column, such as `sales 0.9`.
         """
         job = frames.forecast(frame, time_column, id_column, target_column, options)
-        return job.finish(list(self._each(job.calls, job.total, return_errors=True, progress=progress)))
+        return self._frame(job, progress=progress)
+
+    def _frame(self, job: frames.Job, *, progress: bool) -> Any:
+        """The frame of a job. If a request fails, the answers before it stay, and the other rows have its error."""
+        found = list[Any]()
+        try:
+            for answer in self._each(job.calls, job.total, return_errors=True, progress=progress):
+                found.append(answer)  # those before an error stay
+        except LongdocError as error:
+            if not found:
+                raise
+            found += [error] * (job.total - len(found))
+        return job.finish(found)
 
     def _each(self, calls: Iterable[Call], total: int | None, *, return_errors: bool, progress: bool) -> Iterator[Any]:
         """Answers to the lines of requests, in order."""

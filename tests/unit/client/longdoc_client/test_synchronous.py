@@ -3,6 +3,7 @@
 import threading
 
 import httpx
+import polars as pl
 import pytest
 from longdoc_client import Client, RequestError
 
@@ -25,6 +26,23 @@ def test_error_does_not_wait_for_the_other_requests() -> None:
             list(client.classify_each(["a"] * 128 + ["b"]))
         assert ended == []
         may_end.set()
+
+
+def test_frame_keeps_the_answers_before_an_error() -> None:
+    documents = ["a"] * 128 + ["b"] * 2
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if b'"b"' in request.content:
+            return httpx.Response(404, json=REFUSED)
+        lines = [b'{"label": "x", "score": 1.0, "coverage": {}}'] * len(request.content.splitlines())
+        return httpx.Response(200, content=b"\n".join(lines))
+
+    with Client(transport=httpx.MockTransport(answer), concurrency=1) as client:
+        found = client.classify_frame(pl.Series(documents))
+        assert found["label"].to_list() == ["x"] * 128 + [None] * 2
+        assert found["error"].to_list() == [None] * 128 + ["404 not_found: no such model"] * 2
+        with pytest.raises(RequestError, match="404"):
+            client.classify_frame(pl.Series(["b"]))
 
 
 def test_headers_of_the_caller_are_sent_with_the_key() -> None:
