@@ -24,13 +24,14 @@ def test_report_has_means_differences_and_ranks(tmp_path: Path) -> None:
     views = ({ROCKET: "1100", S3: "1110", BOTH: "1111"}, {ROCKET: "1100", S3: "1100", BOTH: "1111"})
     runs = [_run("views", seed, found) for seed, found in enumerate(views)]
     runs += [_run(DTW, 0, {DTW: "1000"}), _run("softmax", 0, {"softmax": "1000"})]
+    runs += [_run("Skyformer", 0, {"Skyformer": "1111"}, "Pig")]  # in no mean
     runs += [_run("DBA", 0, {"DBA": "1100"}, name) for name in ("BasicMotions", "Pig")]
     rows = [
         "| BasicMotions | 4 | 25.0 | 50.0 ± 0.0 | 62.5 ± 17.7 | 100.0 ± 0.0 | | +50.0 ± 28.9 |",
         "| 1 | both | 100.00 | 1.00 |",
-        "| Pig | | | 50.0 |",
-        "| mean of 1 | 62.5 ± 17.7 | 25.0 | 50.0 |",
-        "| less S3Attention | | -37.5 | -12.5 |",
+        "| Pig | | | 50.0 | 100.0 |",
+        "| mean of 1 | 62.5 ± 17.7 | 25.0 | 50.0 | |",
+        "| less S3Attention | | -37.5 | -12.5 | |",
     ]
     expect_in_report(benchmark.BENCHMARK, made_up({"runs": runs}), rows, tmp_path)
 
