@@ -9,7 +9,7 @@ There is no validation split: validation metrics are those of the folds. Each st
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -35,7 +35,7 @@ from model.data.own_recordings import (
 )
 from model.errors import UserError
 from model.nn.minirocket import MiniRocket
-from model.nn.series_classifier import SeriesClassifier, SeriesEncoder
+from model.nn.series_classifier import FLAT, SeriesClassifier, SeriesEncoder
 from model.progress import progress
 from model.tasks.base import FINGERPRINT, Finished, Measurement, TrainingTask
 from model.tasks.dtw import nearest_neighbours
@@ -152,7 +152,18 @@ class SeriesClassificationTask(TrainingTask[SeriesClassificationRun, OwnRecordin
         model, training = self.config.model, self.config.training
         steps = training.epochs * (training.examples_per_epoch // training.batch_size)
         read = f"{model.length:,} steps are read at once, in {model.num_tokens} tokens of {model.patch_length}"
-        return (found, *data.notes, f"{read}; {steps:,} training steps of {training.batch_size} windows")
+        notes = (*data.notes, *self._small_recordings(data))
+        return (found, *notes, f"{read}; {steps:,} training steps of {training.batch_size} windows")
+
+    def _small_recordings(self, data: RecordingSet) -> Iterator[str]:
+        """A line for each channel in which most recordings are too small to be told apart after scaling."""
+        deviations = [np.ma.masked_invalid(values).std(axis=0).filled(0.0) for values in data.train.values]
+        for channel, share in zip(data.channels, np.median(deviations, axis=0) / self.scaling.scale, strict=True):
+            if 0 < share < FLAT:
+                yield (
+                    f"{channel}: half of the recordings vary by less than {100 * FLAT:g} % of the deviation of all, and "
+                    "look constant to the model; if their size does not tell the label, scale each recording by itself"
+                )
 
     def rows(self, values: Sequence[Doubles]) -> Rows:
         """Rows of recordings."""

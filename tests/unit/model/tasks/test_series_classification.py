@@ -11,13 +11,17 @@ import torch
 
 import artifact
 from artifact.exports import read_manifest
+from artifact.tables.recordings import read_recordings
 from artifact.tasks.series_classification import SeriesClassifierManifest
+from model.config.recipes import find_recipe, load_recipe
+from model.config.run import SeriesClassificationRun
 from model.data.own import DataFiles
+from model.data.own_recordings import OwnRecordings, model_keys
 from model.runs.load import load_trained
 from model.tasks import series_classification
 from model.tasks.graphs import module_functions
 from model.tasks.link import SOFTMAX
-from model.tasks.series_classification import BOTH, ENCODER, ROCKET, computed
+from model.tasks.series_classification import BOTH, ENCODER, ROCKET, SeriesClassificationTask, computed
 from model.training.checkpoint import BEST, load
 from tests.support.commands import call, export
 from tests.support.waves import LABELS, write_ts
@@ -53,6 +57,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 RUN = "waves-seed0"
+
+
+@pytest.mark.parametrize(("small", "told"), [(8, True), (4, False)])
+def test_training_tells_of_recordings_that_are_too_small(tmp_path: Path, small: int, told: bool) -> None:
+    file = read_recordings(write_ts(tmp_path / "waves.ts", 12))
+    recordings = tuple(
+        replace(one, values=one.values * (1e-4 if number % 12 < small else 1.0))
+        for number, one in enumerate(file.recordings)
+    )
+    test = read_recordings(write_ts(tmp_path / "test.ts", 4, first=100))
+    data = OwnRecordings(replace(file, recordings=recordings), test).split(seed=0)
+    config = load_recipe(find_recipe("recordings"), (), model_keys([len(values) for values in data.train.values], {}))
+    assert isinstance(config, SeriesClassificationRun)
+    task = SeriesClassificationTask(config).with_facts_of(data)
+    found = [line for line in task.describe(data) if "scale each recording by itself" in line]
+    assert [line.partition(":")[0] for line in found] == (list(data.channels) if told else [])
 
 
 def test_training_compares_the_views_on_folds(folder: Path) -> None:
