@@ -161,8 +161,8 @@ class SeriesClassificationTask(TrainingTask[SeriesClassificationRun, OwnRecordin
         for channel, share in zip(data.channels, np.median(deviations, axis=0) / self.scaling.scale, strict=True):
             if 0 < share < FLAT:
                 yield (
-                    f"{channel}: half of the recordings vary by less than {100 * FLAT:g} % of the common deviation "
-                    "and look constant to the model; if their size does not tell the label, scale each recording by itself"
+                    f"{channel}: half the recordings vary by less than {100 * FLAT:g} % of the common deviation; "
+                    "the model sees them as constant: scale each recording by itself, unless its size tells the label"
                 )
 
     def rows(self, values: Sequence[Doubles]) -> Rows:
