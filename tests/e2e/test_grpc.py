@@ -136,6 +136,13 @@ def failed(call: Callable[[], object]) -> Failure:
     return Failure(error.code(), error.details(), dict(error.trailing_metadata()))
 
 
+def _rows_of(server: Server) -> float:
+    """Rows that have been computed, are computed or wait."""
+    with server.client() as client:
+        scrape = Scrape(client)
+    return scrape.sum("longdoc_batch_size_sum", model="imdb-s3") + scrape.sum("longdoc_queue_depth", model="imdb-s3")
+
+
 def test_server_and_models_are_described(
     stub: GRPCInferenceServiceStub, manifest: ClassifierManifest, grpc_server: Server
 ) -> None:
@@ -344,13 +351,13 @@ def test_message_above_the_limit_is_refused(held: ControlledServer, compression:
 
 def test_deadline_of_the_client_is_kept(held: ControlledServer) -> None:
     with calling(held) as stub:
-        batches = held.metric("longdoc_batch_size_count")
+        before = _rows_of(held)
         with held.held():
             request = film(SHORT)
             request.parameters["timeout"].int64_param = 1_000_000
             of_parameter = stub.ModelInfer.future(request)
             of_call = stub.ModelInfer.future(film(SHORT), timeout=PATIENCE_S)
-            held.wait_for_batches(batches + 1)
+            wait_until(lambda: _rows_of(held) == before + 2)
             held.advance(2 * PATIENCE_S)
             for call in (of_parameter, of_call):
                 error = failed(call.result)
@@ -398,7 +405,7 @@ def test_sigterm_loses_no_call(start_controlled: Callable[..., ControlledServer]
             assert next(watching).status == HealthCheckResponse.NOT_SERVING
             assert not stub.ServerReady(ServerReadyRequest()).ready
             late = stub.ModelInfer.future(film(SHORT))  # load balancers still send some
-            wait_until(lambda: late.running())
+            wait_until(lambda: _rows_of(server) == 2)
             server.advance(41)
             with grpc.insecure_channel(server.grpc_address()) as other:
                 refused = GRPCInferenceServiceStub(other)
