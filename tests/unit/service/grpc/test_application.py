@@ -28,18 +28,22 @@ async def test_request_and_response_are_those_of_asgi() -> None:
 
 
 async def test_cancelled_call_is_a_client_that_disconnects() -> None:
-    works, events = asyncio.Event(), list[str]()
+    works, has_disconnected, may_end, events = asyncio.Event(), asyncio.Event(), asyncio.Event(), list[str]()
 
     async def app(_: Scope, receive: Receive, __: Send) -> None:
         events.append((await receive())["type"])
         works.set()
         events.append((await receive())["type"])
-        await asyncio.sleep(0)
+        has_disconnected.set()
+        await may_end.wait()
         events.append("ended")
 
     call = asyncio.create_task(ask(app, "GET", "/", {}))
     await works.wait()
     call.cancel()
+    await has_disconnected.wait()
+    assert not call.done(), "the call waits for the application"
+    may_end.set()
     with pytest.raises(asyncio.CancelledError):
         await call
     assert events == ["http.request", "http.disconnect", "ended"]
