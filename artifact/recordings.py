@@ -22,6 +22,8 @@ GRID = 2.0**-9
 computes the features of MiniRocket alike."""
 FARTHEST = 30.0
 """Limit of the standardised values."""
+CONSTANT = 1e-9
+"""Deviation of a channel, in its largest value, up to which its own scale is that of a constant."""
 MAX_STEPS = 1_000_000
 """Maximum number of steps after resampling."""
 MAX_SHOWN = 32
@@ -74,6 +76,14 @@ class Scaling:
     """(channels,): their standard deviation."""
     rate: float | None
     """Steps per second of the training recordings; None if unknown."""
+    own: tuple[int, ...] = ()
+    """Channels that are read a second time, after all others, with the mean and deviation that they have in the
+    recording."""
+
+    @property
+    def num_columns(self) -> int:
+        """Number of columns of a standardised recording."""
+        return len(self.mean) + len(self.own)
 
     def steps_of(self, recording: Recording) -> int:
         """Number of steps of a recording at the rate of the model.
@@ -95,16 +105,29 @@ class Scaling:
         return round(steps)
 
     def standardise(self, recording: Recording) -> Doubles:
-        """Standardise a recording, impute missing values and resample to the rate of the model: (steps, channels).
+        """Standardise a recording, impute missing values and resample to the rate of the model: (steps, columns).
 
         Raises: as `steps_of`.
         """
         steps = self.steps_of(recording)
         with np.errstate(over="ignore"):  # beyond FARTHEST anyway
-            scaled = np.clip((recording.values - self.mean) / self.scale, -FARTHEST, FARTHEST)
+            common = (recording.values - self.mean) / self.scale
+        columns = (common, *(_by_itself(recording.values[:, channel, None]) for channel in self.own))
+        scaled = np.clip(np.concatenate(columns, axis=1), -FARTHEST, FARTHEST)
         for column in np.flatnonzero(np.isnan(scaled).any(axis=0)):
             scaled[:, column] = impute(scaled[:, column])
         return resample(scaled, steps)
+
+
+def _by_itself(values: Doubles) -> Doubles:
+    """Values of a channel, NaN if missing, with mean 0 and deviation 1; zeros if they are constant."""
+    known = values[~np.isnan(values)]
+    size = np.abs(known).max(initial=0.0) or 1.0
+    known = known / size  # so that squares are finite
+    if known.size < 2 or known.std() <= CONSTANT:
+        return 0.0 * values
+    scaled: Doubles = (values / size - known.mean()) / known.std()
+    return scaled
 
 
 def recording_of(
@@ -201,7 +224,7 @@ def rows_of(standardised: Doubles, plan: Sequence[Sequence[Span]], length: int) 
     """Rows of a model for the windows of a recording.
 
     Args:
-        standardised: (steps, channels).
+        standardised: (steps, columns).
         plan: spans of each row, as `artifact.documents.cut` returns them, in steps.
         length: number of steps that the model reads.
 
@@ -219,18 +242,18 @@ def rows_of(standardised: Doubles, plan: Sequence[Sequence[Span]], length: int) 
     return rows
 
 
-def row_bytes(length: int, channels: int) -> int:
+def row_bytes(length: int, columns: int) -> int:
     """Bytes of a row."""
-    return 4 * (2 * length * channels + 1)
+    return 4 * (2 * length * columns + 1)
 
 
-def unpack_rows(rows: Sequence[bytes], length: int, channels: int) -> Mapping[str, Array]:
+def unpack_rows(rows: Sequence[bytes], length: int, columns: int) -> Mapping[str, Array]:
     """Inputs of the graph for a batch of rows.
 
-    Shape:  returns `stretched` and `series` (B, length, channels) float32, and `lengths` (B,) int32.
+    Shape:  returns `stretched` and `series` (B, length, columns) float32, and `lengths` (B,) int32.
     """
     numbers = np.frombuffer(bytearray().join(rows), np.float32).reshape(len(rows), -1)
-    size, shape = length * channels, (len(rows), length, channels)
+    size, shape = length * columns, (len(rows), length, columns)
     return {
         "stretched": numbers[:, :size].reshape(shape),
         "series": numbers[:, size : 2 * size].reshape(shape),

@@ -55,6 +55,8 @@ class SeriesClassifierManifest(LabelledManifest):
     mean: tuple[float, ...]
     """Training mean of each channel; the model reads (value - mean) / scale."""
     scale: tuple[Annotated[float, Field(gt=0)], ...]
+    own_scale: tuple[Text, ...] = ()
+    """Channels that the model reads a second time, with the mean and deviation that they have in the recording."""
     rate: Annotated[float, Field(gt=0)] | None = None
     """Steps per second of the training data; None if unknown."""
     id_column: str = ""
@@ -72,7 +74,11 @@ class SeriesClassifierManifest(LabelledManifest):
             raise ValueError(f"{count} channels need as many means and scales")
         if self.window_overlap >= self.length:
             raise ValueError(f"window_overlap {self.window_overlap} must be below length {self.length}")
-        shape = (-1, self.length, count)
+        if unknown := set(self.own_scale) - set(self.channels):
+            raise ValueError(f"own_scale has {min(unknown)}, which is not one of the channels")
+        if len(set(self.own_scale)) != len(self.own_scale):
+            raise ValueError("the channels of own_scale must differ")
+        shape = (-1, self.length, self.scaling.num_columns)
         expected = (("stretched", "FP32", shape), ("series", "FP32", shape), ("lengths", "INT32", (-1,)))
         if (found := tuple((spec.name, spec.datatype, spec.shape) for spec in self.inputs)) != expected:
             raise ValueError(f"inputs are {found}; expected {expected}")
@@ -85,7 +91,8 @@ class SeriesClassifierManifest(LabelledManifest):
     @cached_property
     def scaling(self) -> Scaling:
         """How values are standardised."""
-        return Scaling(np.array(self.mean), np.array(self.scale), self.rate)
+        own = tuple(map(self.channels.index, self.own_scale))
+        return Scaling(np.array(self.mean), np.array(self.scale), self.rate, own)
 
 
 class StretchContribution(NamedTuple):
@@ -132,7 +139,7 @@ class _Planned:
     """A recording that is classified."""
 
     standardised: Doubles
-    """(steps, channels)."""
+    """(steps, columns)."""
     plan: list[list[Span]]
     """Spans of each row, in these steps."""
     coverage: RecordingCoverage
@@ -156,12 +163,12 @@ class SeriesClassification(Task):
 
     def row_lengths(self, format: Format) -> list[int]:
         """Bytes of a row; the buckets of the files are in steps."""
-        return [row_bytes(steps, len(self.manifest.channels)) for steps in super().row_lengths(format)]
+        return [row_bytes(steps, self.manifest.scaling.num_columns) for steps in super().row_lengths(format)]
 
     def pack(self, rows: Sequence[bytes], bucket: int) -> dict[str, Array]:
         """Inputs of the graph; all rows have the same length."""
         del bucket
-        return dict(unpack_rows(rows, self.manifest.length, len(self.manifest.channels)))
+        return dict(unpack_rows(rows, self.manifest.length, self.manifest.scaling.num_columns))
 
     def recording(
         self,
@@ -251,7 +258,7 @@ class SeriesClassification(Task):
     def count_values(self, recordings: Sequence[Recording]) -> int:
         """Values of recordings at the rate of the model. Raises: InvalidInput, as `Scaling.steps_of`."""
         steps = sum(self.manifest.scaling.steps_of(recording) for recording in recordings)
-        return steps * len(self.manifest.channels)
+        return steps * self.manifest.scaling.num_columns
 
     def count_contributions(self, recordings: int, top_k: int | None) -> int:
         """Maximum number of contributions in an answer with `detail`."""

@@ -9,7 +9,7 @@ There is no validation split: validation metrics are those of the folds. Each st
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -64,6 +64,8 @@ ROCKET, ENCODER, BOTH = "MiniRocket and ridge", "encoder", "both"
 """Names of the views in results."""
 MOST_ROWS = 10_000
 """Maximum number of training rows: ridge regression solves for a matrix of rows by rows."""
+OWN_SCALE = "own_scale"
+"""Key of a fact: channels that are also read with the scale of each recording. Runs without any lack it."""
 ROCKET_FILE = "minirocket.npz"
 """File of a run folder: MiniRocket, its ridge classifier and the logits of the folds."""
 
@@ -102,7 +104,8 @@ class SeriesClassificationTask(TrainingTask[SeriesClassificationRun, OwnRecordin
     @property
     def scaling(self) -> Scaling:
         """How values are standardised."""
-        return Scaling(np.array(self.facts["mean"]), np.array(self.facts["scale"]), self.facts["rate"])
+        own = tuple(map(self.facts["channels"].index, self.facts.get(OWN_SCALE, ())))
+        return Scaling(np.array(self.facts["mean"]), np.array(self.facts["scale"]), self.facts["rate"], own)
 
     @property
     def overlap(self) -> int:
@@ -128,14 +131,17 @@ class SeriesClassificationTask(TrainingTask[SeriesClassificationRun, OwnRecordin
             deviation = np.nanstd(values, axis=0)
         for channel in np.flatnonzero(~np.isfinite(deviation)):
             raise UserError(f"the values of the channel {data.channels[channel]} are too large to be scaled")
+        scale = np.where(deviation > 0, deviation, 1.0)
         facts: dict[str, Any] = {
             "labels": data.labels,
             "channels": list(data.channels),
             "mean": np.nanmean(values, axis=0).tolist(),
-            "scale": np.where(deviation > 0, deviation, 1.0).tolist(),
+            "scale": scale.tolist(),
             "rate": data.rate,
             "metric": "macro_f1" if sizes.max() > IMBALANCE * sizes.min() else "accuracy",
         }
+        if own := _small_channels(data, scale):
+            facts[OWN_SCALE] = own
         return self.knowing(**facts, **({FINGERPRINT: data.fingerprint} if data.fingerprint else {}))
 
     def fingerprint(self, source: OwnRecordings | Path) -> str:
@@ -152,18 +158,12 @@ class SeriesClassificationTask(TrainingTask[SeriesClassificationRun, OwnRecordin
         model, training = self.config.model, self.config.training
         steps = training.epochs * (training.examples_per_epoch // training.batch_size)
         read = f"{model.length:,} steps are read at once, in {model.num_tokens} tokens of {model.patch_length}"
-        notes = (*data.notes, *self._small_recordings(data))
-        return (found, *notes, f"{read}; {steps:,} training steps of {training.batch_size} windows")
-
-    def _small_recordings(self, data: RecordingSet) -> Iterator[str]:
-        """A line for each channel in which most recordings are too small to be told apart after scaling."""
-        deviations = [np.ma.masked_invalid(values).std(axis=0).filled(0.0) for values in data.train.values]
-        for channel, share in zip(data.channels, np.median(deviations, axis=0) / self.scaling.scale, strict=True):
-            if 0 < share < FLAT:
-                yield (
-                    f"{channel}: half the recordings vary by less than {100 * FLAT:g} % of the common deviation; "
-                    "the model sees them as constant: scale each recording by itself, unless its size tells the label"
-                )
+        notes = (
+            f"{channel}: half the recordings vary by less than {100 * FLAT:g} % of the common deviation; the model "
+            "also reads each of them scaled by itself"
+            for channel in self.facts.get(OWN_SCALE, ())
+        )
+        return (found, *data.notes, *notes, f"{read}; {steps:,} training steps of {training.batch_size} windows")
 
     def rows(self, values: Sequence[Doubles]) -> Rows:
         """Rows of recordings."""
@@ -182,12 +182,12 @@ class SeriesClassificationTask(TrainingTask[SeriesClassificationRun, OwnRecordin
         return [*stages, Stage(MODEL, partial(fit_model, prepared), ("MiniRocket", *names))]
 
     def build(self) -> SeriesClassifier:
-        return SeriesClassifier(self.config.model, len(self.facts["channels"]), len(self.facts["labels"]))
+        return SeriesClassifier(self.config.model, self.scaling.num_columns, len(self.facts["labels"]))
 
     def graphs(self, model: nn.Module) -> tuple[ExportGraph, ...]:
         length = self.config.model.length
         return (
-            ExportGraph("model", model, golden_recordings(length, len(self.facts["mean"])), ("logits",), (length,)),
+            ExportGraph("model", model, golden_recordings(length, self.scaling.num_columns), ("logits",), (length,)),
         )
 
     def finish(self, model: nn.Module, final: nn.Module | None, data: RecordingSet) -> Finished:
@@ -254,14 +254,14 @@ class SeriesClassificationTask(TrainingTask[SeriesClassificationRun, OwnRecordin
         return rows.mean(ridge(features_of(rocket, rows)))
 
     def standardised(self, values: Sequence[Doubles]) -> list[Floats]:
-        """Recordings (steps, channels) as the model reads them."""
+        """Recordings (steps, columns) as the model reads them."""
         return [on_grid(self.scaling.standardise(Recording(one))) for one in values]
 
     def stretches(self, compute: AllOutputs, example: Doubles) -> Sequence[Stretch]:
         """The logits less those of the recording with a straight line in place of each stretch, as the service does."""
         whole = self.scaling.standardise(Recording(example))
-        bounds, channels = stretch_bounds(len(whole)), whole.shape[1]
-        as_it_is = Scaling(np.zeros(channels), np.ones(channels), None)
+        bounds, columns = stretch_bounds(len(whole)), whole.shape[1]
+        as_it_is = Scaling(np.zeros(columns), np.ones(columns), None)
         changed = [whole, *(without(whole, start, end) for start, end in bounds)]
         rows = Rows.of(changed, as_it_is, self.config.model.length, self.overlap)
         logits = rows.mean(computed(lambda inputs: compute(inputs)[0], rows)).astype(np.float64)
@@ -272,6 +272,7 @@ class SeriesClassificationTask(TrainingTask[SeriesClassificationRun, OwnRecordin
         names = ("labels", "channels", "mean", "scale", "rate")
         return {
             **{name: self.facts[name] for name in names},
+            OWN_SCALE: self.facts.get(OWN_SCALE, []),
             "length": self.config.model.length,
             "window_overlap": self.overlap,
             **self.config.data.model_dump(include={"id_column", "time_column", "day_first"}),
@@ -280,7 +281,7 @@ class SeriesClassificationTask(TrainingTask[SeriesClassificationRun, OwnRecordin
     def of_export(self, manifest: ExportManifest, folder: Path) -> Self:
         del folder
         assert isinstance(manifest, SeriesClassifierManifest)
-        fields = manifest.model_dump(include={"labels", "channels", "mean", "scale", "rate"})
+        fields = manifest.model_dump(include={"labels", "channels", "mean", "scale", "rate", OWN_SCALE})
         return self.knowing(
             **{name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
         )
@@ -320,10 +321,17 @@ class Prepared:
         return len(self.task.facts["labels"])
 
 
+def _small_channels(data: RecordingSet, scale: Doubles) -> list[str]:
+    """Channels in which most recordings would be too small to be told apart if all had one scale (channels,)."""
+    deviations = [np.ma.masked_invalid(values).std(axis=0).filled(0.0) for values in data.train.values]
+    shares = np.median(deviations, axis=0) / scale
+    return [channel for channel, share in zip(data.channels, shares, strict=True) if 0 < share < FLAT]
+
+
 def fitted_rocket(task: SeriesClassificationTask, rows: Rows) -> MiniRocket:
     """MiniRocket, fitted to rows."""
     config = task.config.model
-    rocket = MiniRocket(len(task.facts["channels"]), config.length, config.features_per_kernel)
+    rocket = MiniRocket(task.scaling.num_columns, config.length, config.features_per_kernel)
     rocket.fit(rows.inputs["stretched"], task.config.seed)
     return rocket
 
@@ -390,7 +398,7 @@ def train_encoder(
     """Train the encoder on the chosen recordings; returns it and the seconds that it took."""
     config, started = prepared.task.config, time.perf_counter()
     torch.manual_seed(config.seed)
-    encoder = SeriesEncoder(config.model, len(prepared.task.facts["channels"]), prepared.num_classes)
+    encoder = SeriesEncoder(config.model, prepared.task.scaling.num_columns, prepared.num_classes)
     training = config.training
     learner = EncoderLearner(
         prepared.rows,

@@ -54,7 +54,7 @@ class Rows:
             own = rows_of(standardised, cut(len(standardised), length, overlap, "windows"), length)
             rows += own
             counts.append(len(own))
-        return cls(dict(unpack_rows(rows, length, len(scaling.mean))), np.array(counts, np.int64))
+        return cls(dict(unpack_rows(rows, length, scaling.num_columns)), np.array(counts, np.int64))
 
     def __len__(self) -> int:
         return int(self.counts.sum())

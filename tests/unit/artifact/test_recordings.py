@@ -26,6 +26,7 @@ from artifact.recordings import (
     unpack_rows,
     without,
 )
+from artifact.series import impute
 from tests.support import recordings as reference
 
 CHANNELS = ("x", "y")
@@ -110,6 +111,27 @@ def test_standardised_recording_equals_the_reference() -> None:
         expected = [reference.standardised(values, steps) for values in (x, y)]
         np.testing.assert_allclose(found, np.transpose(expected), rtol=0, atol=1e-12)
         assert np.abs(found).max() <= FARTHEST
+
+
+def test_own_scale_adds_columns_that_equal_the_reference() -> None:
+    scaling = Scaling(np.zeros(2), np.ones(2), 20, own=(1,))
+    x = [None, 9.0, None, None, 14.0, 11.0]
+    y = [10.0, None, 13.0, 1e-3, 7.0, None]
+    known = np.array([value for value in y if value is not None])
+    own = [None if value is None else (value - known.mean()) / known.std() for value in y]
+    assert scaling.num_columns == 3
+    for factor, offset in ((1.0, 0.0), (1e-300, 0.0), (1e300, 0.0), (1e-6, 5.0)):
+        changed = [None if value is None else factor * value + offset for value in y]
+        found = scaling.standardise(recording_of([x, changed], None, CHANNELS, 10))
+        assert found.shape == (12, 3)
+        expected = reference.resampled(impute(np.array(own, np.float64)).tolist(), 12)
+        np.testing.assert_allclose(found[:, 2], expected, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("values", [[0.1] * 7, [0.1, None, 0.1], [3.0], [0.0, 0.0], [1e300, 1e300], [1.0, 1 + 1e-12]])
+def test_own_scale_of_a_constant_gives_zeros(values: list[float | None]) -> None:
+    found = Scaling(np.zeros(1), np.ones(1), None, own=(0,)).standardise(recording_of([values], None, ["x"]))
+    assert found[:, 1].tolist() == [0.0] * len(values)
 
 
 def test_a_recording_of_less_than_a_step_is_refused() -> None:

@@ -59,20 +59,57 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 RUN = "waves-seed0"
 
 
-@pytest.mark.parametrize(("small", "told"), [(8, True), (4, False)])
-def test_training_tells_of_recordings_that_are_too_small(tmp_path: Path, small: int, told: bool) -> None:
-    file = read_recordings(write_ts(tmp_path / "waves.ts", 12))
-    recordings = tuple(
-        replace(one, values=one.values * (1e-4 if number % 12 < small else 1.0))
-        for number, one in enumerate(file.recordings)
-    )
+def _with_small(path: Path, small: int, seed: int = 0) -> Path:
+    """A file of 24 recordings; of 12, so many are smaller by a factor of 10,000."""
+    lines = write_ts(path, 12, seed).read_text().splitlines()
+    first = lines.index("@data") + 1
+    for number, line in enumerate(lines[first:]):
+        *channels, label = line.split(":")
+        if number % 12 < small:
+            channels = [",".join(f"{float(value) * 1e-4!r}" for value in channel.split(",")) for channel in channels]
+        lines[first + number] = ":".join((*channels, label))
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("small", [8, 4])
+def test_channels_in_which_most_recordings_are_small_are_also_read_with_their_own_scale(
+    tmp_path: Path, small: int
+) -> None:
+    file = read_recordings(_with_small(tmp_path / "waves.ts", small))
     test = read_recordings(write_ts(tmp_path / "test.ts", 4, first=100))
-    data = OwnRecordings(replace(file, recordings=recordings), test).split(seed=0)
+    data = OwnRecordings(file, test).split(seed=0)
     config = load_recipe(find_recipe("recordings"), (), model_keys([len(values) for values in data.train.values], {}))
     assert isinstance(config, SeriesClassificationRun)
     task = SeriesClassificationTask(config).with_facts_of(data)
-    found = [line for line in task.describe(data) if "scale each recording by itself" in line]
-    assert [line.partition(":")[0] for line in found] == (list(data.channels) if told else [])
+    expected = list(data.channels) if small == 8 else []
+    found = [line.partition(":")[0] for line in task.describe(data) if "scaled by itself" in line]
+    assert found == task.facts.get("own_scale", []) == expected
+    rows = task.rows(data.train.values)
+    assert rows.inputs["series"].shape[2] == 2 + len(expected)
+
+
+def test_small_recordings_are_classified_through_the_export(tmp_path: Path) -> None:
+    _with_small(tmp_path / "waves.ts", 8)
+    _with_small(tmp_path / "test.ts", 8, seed=100)
+    assert _train(tmp_path) == 0
+    export(tmp_path / "runs" / RUN, tmp_path / "exports")
+    manifest = read_manifest(tmp_path / "exports" / "waves" / "1")
+    assert isinstance(manifest, SeriesClassifierManifest)
+    assert manifest.own_scale == manifest.channels == ("c1", "c2")
+    model = artifact.load(tmp_path / "exports" / "waves")
+    test = read_recordings(tmp_path / "test.ts")
+    found = [model.classify(one.values.T)["label"] for one in test.recordings]
+    assert np.mean([label == one.label for label, one in zip(found, test.recordings, strict=True)]) > 0.7
+    large, small = (model.classify(factor * test.recordings[0].values.T, detail=True) for factor in (1, 1e-3))
+    assert sum(score["score"] for score in small["scores"]) == pytest.approx(1, abs=1e-6)
+    assert {*large["stretches"][0]["contributions"]} == set(LABELS)
+    trained: Any = load_trained(tmp_path / "runs" / RUN, DataFiles(tmp_path))
+    rows = trained.task.rows(trained.data.test.values)
+    logits = rows.mean(computed(module_functions(trained.finished.graphs, torch.device("cpu"))[0], rows))
+    scores = [model.classify(values.T)["scores"] for values in trained.data.test.values]
+    served = [[{part["label"]: part["score"] for part in one}[label] for label in manifest.labels] for one in scores]
+    assert np.array(served) == pytest.approx(SOFTMAX.probabilities(logits), abs=1e-5)
 
 
 def test_training_compares_the_views_on_folds(folder: Path) -> None:
