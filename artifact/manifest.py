@@ -137,6 +137,8 @@ class Training(ManifestPart):
     """Git revision of the training code."""
     data_sha256: Sha256 | None = None
     """Fingerprint of the user's data, to recognise the data when it is evaluated again; None for a public data set."""
+    splits_sha256: Sha256 | None = None
+    """Fingerprint of the user's texts in training and validation; None for other data and older exports."""
     ngram_view: dict[str, Any] | None = None
     """What training chose for the n-gram view of a classifier of words; None for other models and older exports."""
 

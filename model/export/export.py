@@ -25,7 +25,7 @@ from model.errors import ExportMismatch, UserError, writing
 from model.export.card import card_of
 from model.export.graphs import TOLERANCE, check_graph, eager, write_float16, write_graph
 from model.runs.load import Trained, find_run, load_trained, unfinished
-from model.tasks.base import FINGERPRINT, Measurement
+from model.tasks.base import FINGERPRINT, SPLITS, Measurement
 from model.tasks.graphs import Arrays, ExportGraph, GraphFunction, backend_function, module_functions, write_arrays
 from model.tasks.words import NGRAMS
 from model.training.plot import plot_reliability
@@ -229,6 +229,7 @@ def _manifest(
             "validation": {"metric": task.metric, "value": round(progress.best or 0.0, 4)},
             "revision": progress.revision,
             "data_sha256": task.facts.get(FINGERPRINT),
+            "splits_sha256": task.facts.get(SPLITS),
             "ngram_view": task.facts.get(NGRAMS),
         },
         "results": [result.model_dump() for result in measured.results],

@@ -11,7 +11,7 @@ from model.config.stored import from_stored
 from model.data.own import DataFiles
 from model.errors import UserError
 from model.tasks import task_of
-from model.tasks.base import FINGERPRINT, Finished, TrainingTask
+from model.tasks.base import FINGERPRINT, SPLITS, Finished, TrainingTask
 from model.training.checkpoint import BEST, FINAL, LAST, Progress, load, load_weights
 
 
@@ -153,8 +153,8 @@ def _check_files(name: str, files: DataFiles) -> None:
 def load_exported(manifest: ExportManifest, folder: Path, files: DataFiles) -> Evaluable:
     """Load the task of an export and the data on which it is evaluated.
 
-    Raises: UserError if its test split is not a part of `files.data`, the file that it was trained on; or if it was
-        trained on user data and none are given, because exports do not store their path.
+    Raises: UserError if its test split is not a part of `files.data`, the file that it was trained on; if that file has
+        other splits now; or if it was trained on user data and none are given, because exports do not store their path.
     """
     task = task_of_export(manifest, folder)
     config = task.config.data
@@ -171,6 +171,8 @@ def load_exported(manifest: ExportManifest, folder: Path, files: DataFiles) -> E
         )
     if getattr(config, "validation_file", False) or getattr(config, "test_file", False):
         raise UserError(f"{manifest.name} was trained on {files.data}; give its test file, or evaluate the run")
+    if splits := manifest.training.splits_sha256:
+        task = task.knowing(**{SPLITS: splits})
     return Evaluable(task=task, data=task.load(source), files=files)
 
 

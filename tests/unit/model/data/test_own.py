@@ -1153,10 +1153,16 @@ def test_folder_of_pairs_is_an_error(write: Write, tmp_path: Path, capsys: pytes
     )
 
 
+def _with_splits(rows: list[dict[str, object]], tested: int) -> str:
+    """Lines of rows, a tenth of which each are validation and test rows."""
+    named = {tested: "test", 1: "val"}
+    return json_lines([{**row, "split": named.get(i // 2 % 10, "train")} for i, row in enumerate(rows)])
+
+
 def test_file_of_pairs_is_trained_exported_and_served(
     write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = write("links.jsonl", json_lines(pair_rows(400)))
+    path = write("links.jsonl", _with_splits(pair_rows(400), tested=0))
     settings = ["--text-column", "a", "b", "--set", "training.epochs=6", "--set", "model.encoder.dim=16"]
     assert train(path, tmp_path / "runs", *settings, task="text-matching", one_length=False) == 0
     run, exports = tmp_path / "runs" / "links-seed0", tmp_path / "exports"
@@ -1175,6 +1181,10 @@ def test_file_of_pairs_is_trained_exported_and_served(
     asked = write("asked.jsonl", json_lines([{"a": tea, "b": sentence(generator, "tea")}, {"a": tea, "b": rail}]))
     alike, different = predicted(capsys, exports / "links", "--jsonl", asked)
     assert float(str(alike["score"])) > float(str(different["score"]))
+    write("links.jsonl", _with_splits(pair_rows(400), tested=5))
+    capsys.readouterr()
+    assert call("evaluate", exports / "links", "--data", path, "--out", target, "--device", "cpu") == 2
+    assert "links.jsonl: its rows are those that links was trained on, but not in the splits" in capsys.readouterr().err
 
 
 def test_data_with_labels_unknown_to_the_model_are_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
