@@ -110,11 +110,16 @@ def _wide(frame: Any, time_column: str | None, options: Mapping[str, Any]) -> Jo
     """One request for all columns of numbers; a frame with an index of times gets one with such an index."""
     table = nw.from_native(frame, eager_only=True)
     index: Any = nw.maybe_get_index(table)
+    periods = index if hasattr(index, "to_timestamp") else None
+    if periods is not None:
+        index = periods.to_timestamp()
     has_index = time_column is None and index is not None and len(index) > 0 and isinstance(index[0], datetime)
     times = None
     if has_index or time_column is not None:
         stamps = list(index) if has_index else table.get_column(str(time_column)).to_list()
         times = _times(stamps, time_column or "index", options)
+    elif unnamed := [name for name, kind in table.schema.items() if kind.is_temporal()]:
+        raise ValueError(f"{unnamed[0]} holds times; name it with time_column, or leave it out")
     order = range(len(table)) if times is None else sorted(range(len(table)), key=times.values.__getitem__)
     names = [name for name, kind in table.schema.items() if name != time_column and kind.is_numeric()]
     if not names:
@@ -130,7 +135,9 @@ def _wide(frame: Any, time_column: str | None, options: Mapping[str, Any]) -> Jo
         ahead = [] if times is None else times.told(answer["timestamps"])
         known = {} if times is None or has_index else {str(time_column): ahead}
         found = nw.from_dict({**known, **_columns(answer, series)}, backend=table.implementation).to_native()
-        return found.set_axis(ahead, axis=0).rename_axis(index.name) if has_index else found
+        if has_index:
+            found = found.set_axis(ahead, axis=0).rename_axis(index.name)
+        return found if periods is None else found.to_period(periods.freq)
 
     return Job(calls(operations.FORECAST, [line]), 1, finish)
 

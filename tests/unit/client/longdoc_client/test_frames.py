@@ -170,6 +170,18 @@ def test_index_may_have_the_name_of_a_column() -> None:
     assert found.index.tolist() == [pd.Timestamp("2024-01-03"), pd.Timestamp("2024-01-04")]
 
 
+@pytest.mark.parametrize(("freq", "step"), [("M", "1mo"), ("D", "1d"), ("Q", "3mo")])
+def test_periods_of_pandas_are_times(freq: str, step: str) -> None:
+    index = pd.period_range("2024-01-01", periods=5, freq=freq, name="when")
+    job = frames.forecast(pd.DataFrame({"v": [1.0, 2.0, 3.0]}, index=index[:3]), None, None, None, {})
+    (line,) = sent(job)
+    assert (line["start"], line["frequency"]) == ("2024-01-01T00:00:00", step)
+    stamps = [time.isoformat() for time in index[3:].to_timestamp()]
+    found = job.finish([{"forecast": {"v": [3.0, 3.0]}, "quantiles": {}, "timestamps": stamps}])
+    assert found.index.equals(index[3:])
+    assert found.index.name == "when"
+
+
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 @pytest.mark.parametrize(
     ("first", "step", "start"),
@@ -228,6 +240,8 @@ def test_given_frequency_does_not_hide_a_gap() -> None:
         ({"v": [1.0, float("-inf")]}, (None, None, None), "v: row 1 is -inf; expected a number, or a missing value"),
         ({"id": ["a", None], "v": [1.0] * 2}, (None, "id", "v"), "id: row 1 names no series"),
         ({"v": ["a"]}, (None, None, None), "no column holds numbers; columns: v"),
+        ({"t": [date(2024, 1, 1)], "v": [1.0]}, (None, None, None), "t holds times; name it with time_column"),
+        ({"t": [datetime(2024, 1, 1)], "v": [1.0]}, (None, None, None), "t holds times; name it with time_column"),
         ({"v": ["a"]}, (None, "v", None), "a long frame needs both id_column and target_column"),
     ],
 )  # fmt: skip
