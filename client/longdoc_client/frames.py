@@ -118,8 +118,8 @@ def _wide(frame: Any, time_column: str | None, options: Mapping[str, Any]) -> Jo
     if has_index or time_column is not None:
         stamps = list(index) if has_index else table.get_column(str(time_column)).to_list()
         times = _times(stamps, time_column or "index", options)
-    elif unnamed := [name for name, kind in table.schema.items() if kind.is_temporal()]:
-        raise ValueError(f"{unnamed[0]} holds times; name it with time_column, or leave it out")
+    else:
+        _check_no_times(table)
     order = range(len(table)) if times is None else sorted(range(len(table)), key=times.values.__getitem__)
     names = [name for name, kind in table.schema.items() if name != time_column and kind.is_numeric()]
     if not names:
@@ -153,6 +153,8 @@ def _long(
     rows = dict[Any, list[int]]()
     for row, owner in enumerate(owners.to_list()):
         rows.setdefault(owner, []).append(row)
+    if time_column is None:
+        _check_no_times(table.drop(id_column))
     stamps = None if time_column is None else table.get_column(time_column).to_list()
     times = dict[Any, Times]()
     if stamps is not None:
@@ -179,6 +181,13 @@ def _long(
         return nw.from_dict(found, backend=table.implementation).to_native()
 
     return Job(calls(operations.FORECAST, lines), len(rows), finish)
+
+
+def _check_no_times(table: "nw.DataFrame[Any]") -> None:
+    """Raises: ValueError for a column of times."""
+    for name, kind in table.schema.items():
+        if kind.is_temporal():
+            raise ValueError(f"{name} holds times; name it with time_column, or leave it out")
 
 
 def _series_line(series: Mapping[str, Any], times: Times | None, options: Mapping[str, Any]) -> bytes:

@@ -242,6 +242,7 @@ def test_given_frequency_does_not_hide_a_gap() -> None:
         ({"v": ["a"]}, (None, None, None), "no column holds numbers; columns: v"),
         ({"t": [date(2024, 1, 1)], "v": [1.0]}, (None, None, None), "t holds times; name it with time_column"),
         ({"t": [datetime(2024, 1, 1)], "v": [1.0]}, (None, None, None), "t holds times; name it with time_column"),
+        ({"t": [date(2024, 1, 1)], "v": [1.0], "id": ["a"]}, (None, "id", "v"), "t holds times; name it"),
         ({"v": ["a"]}, (None, "v", None), "a long frame needs both id_column and target_column"),
     ],
 )  # fmt: skip
