@@ -23,7 +23,7 @@ computes the features of MiniRocket alike."""
 FARTHEST = 30.0
 """Limit of the standardised values."""
 CONSTANT = 1e-9
-"""Deviation of a channel, in its largest value, up to which its own scale is that of a constant."""
+"""Standard deviation of a constant channel at most, relative to its largest absolute value: rounding errors."""
 MAX_STEPS = 1_000_000
 """Maximum number of steps after resampling."""
 MAX_SHOWN = 32
