@@ -23,7 +23,8 @@ computes the features of MiniRocket alike."""
 FARTHEST = 30.0
 """Limit of the standardised values."""
 CONSTANT = 1e-9
-"""Standard deviation of a constant channel at most, relative to its largest absolute value: rounding errors."""
+"""A channel counts as constant if its standard deviation is at most this share of its largest absolute value: what
+varies are rounding errors."""
 MAX_STEPS = 1_000_000
 """Maximum number of steps after resampling."""
 MAX_SHOWN = 32

@@ -135,8 +135,9 @@ def _wide(frame: Any, time_column: str | None, options: Mapping[str, Any]) -> Jo
         ahead = [] if times is None else times.told(answer["timestamps"])
         known = {} if times is None or has_index else {str(time_column): ahead}
         found = nw.from_dict({**known, **_columns(answer, series)}, backend=table.implementation).to_native()
-        if has_index:
-            found = found.set_axis(ahead, axis=0).rename_axis(index.name)
+        if not has_index:
+            return found
+        found = found.set_axis(ahead, axis=0).rename_axis(index.name)
         return found if periods is None else found.to_period(periods.freq)
 
     return Job(calls(operations.FORECAST, [line]), 1, finish)

@@ -182,6 +182,14 @@ def test_periods_of_pandas_are_times(freq: str, step: str) -> None:
     assert found.index.name == "when"
 
 
+def test_a_time_column_comes_before_an_index_of_periods() -> None:
+    index = pd.period_range("2024-01", periods=2, freq="M")
+    data = pd.DataFrame({"day": ["2024-01-01", "2024-01-02"], "v": [1.0, 2.0]}, index=index)
+    job = frames.forecast(data, "day", None, None, {})
+    found = job.finish(forecasts(sent(job)))
+    assert found["day"].tolist() == ["2024-01-03", "2024-01-04"]
+
+
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 @pytest.mark.parametrize(
     ("first", "step", "start"),

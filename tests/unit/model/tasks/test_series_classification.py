@@ -59,15 +59,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 RUN = "waves-seed0"
 
 
-def _with_small(path: Path, small: int, seed: int = 0) -> Path:
-    """A file of 24 recordings; of 12, so many are smaller by a factor of 10,000."""
-    lines = write_ts(path, 12, seed).read_text().splitlines()
-    first = lines.index("@data") + 1
-    for number, line in enumerate(lines[first:]):
+def _with_small(path: Path, small: int, first: int = 0) -> Path:
+    """A file of 24 recordings; of each 12, `small` are smaller by a factor of 10,000."""
+    lines = write_ts(path, 12, first).read_text().splitlines()
+    header = lines.index("@data") + 1
+    for number, line in enumerate(lines[header:]):
         *channels, label = line.split(":")
         if number % 12 < small:
             channels = [",".join(f"{float(value) * 1e-4!r}" for value in channel.split(",")) for channel in channels]
-        lines[first + number] = ":".join((*channels, label))
+        lines[header + number] = ":".join((*channels, label))
     path.write_text("\n".join(lines) + "\n")
     return path
 
@@ -91,7 +91,7 @@ def test_channels_in_which_most_recordings_are_small_are_also_read_with_their_ow
 
 def test_small_recordings_are_classified_through_the_export(tmp_path: Path) -> None:
     _with_small(tmp_path / "waves.ts", 8)
-    _with_small(tmp_path / "test.ts", 8, seed=100)
+    _with_small(tmp_path / "test.ts", 8, first=100)
     assert _train(tmp_path) == 0
     export(tmp_path / "runs" / RUN, tmp_path / "exports")
     manifest = read_manifest(tmp_path / "exports" / "waves" / "1")
