@@ -45,7 +45,8 @@ def script_operators(path: Path) -> Counter[str]:
 
 
 def facts_of(manifest: dict[str, Any]) -> dict[str, Any]:
-    facts = {key: manifest[key] for key in ("labels", "channels", "mean", "scale", "frequency") if key in manifest}
+    names = ("labels", "channels", "mean", "scale", "rate", "own_scale", "frequency")
+    facts = {key: manifest[key] for key in names if key in manifest}
     chosen = manifest["training"].get("ngram_view")
     return facts | ({NGRAMS: chosen} if chosen is not None else {})
 
