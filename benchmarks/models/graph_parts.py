@@ -23,7 +23,7 @@ from model.nn.classifier import WordClassifier
 from model.nn.matcher import Matcher
 from model.runs.load import task_of_export
 from model.tasks.graphs import ExportGraph
-from model.tasks.words import NGRAMS
+from model.tasks.two_views import NGRAMS
 
 WORDS, VOCABULARY, NGRAM_VIEW, TOKENS = "word finder", "vocabulary look-ups", "n-gram view", "token means"
 EMBEDDING, SMOOTHER, SKELETON, MLP = "embedding", "smoother", "skeleton attention", "MLP"

@@ -55,7 +55,7 @@ from benchmarks.models.graph_parts import (
 )
 from model.config.encoder import EncoderConfig
 from model.data.documents import load_documents
-from model.nn.classifier import ByteClassifier
+from model.nn.classifier import PaperClassifier
 from model.runs.load import task_of_export
 from model.tasks.graphs import ExportGraph, golden_documents
 
@@ -133,7 +133,7 @@ def exported_nodes(name: str, paper: Path) -> list[Node]:
     if name != PAPER:
         return export_nodes(build(version_folder(Path("exports") / name)))
     torch.manual_seed(0)
-    model = ByteClassifier(EncoderConfig(mode="paper", seq_len=4096), num_classes=2)
+    model = PaperClassifier(EncoderConfig(mode="paper", seq_len=4096), num_classes=2)
     return export_nodes(ExportGraph("model", model, golden_documents(4096), ("logits",), (4096,)), paper)
 
 

@@ -42,7 +42,7 @@ from model.config.attentions import AttentionName
 from model.config.data import DocumentsConfig
 from model.config.encoder import EncoderConfig
 from model.data.documents import load_documents
-from model.nn.classifier import ByteClassifier
+from model.nn.classifier import PaperClassifier
 
 LENGTHS = tuple(256 << i for i in range(13))
 SPANS = ((256, 4_096), (4_096, 65_536), (65_536, 1_048_576))
@@ -183,7 +183,7 @@ def encoder_run(name: str, rows: Sequence[bytes]) -> Run:
     """Function that computes a batch of rows of one length with an encoder of random weights."""
     torch.manual_seed(0)
     length = len(rows[0])
-    model = ByteClassifier(EncoderConfig(attention=ENCODERS[name], mode="paper-masked", seq_len=length), 2).eval()
+    model = PaperClassifier(EncoderConfig(attention=ENCODERS[name], mode="paper-masked", seq_len=length), 2).eval()
     padded, lengths = map(torch.from_numpy, pad_rows(rows, length))
     return torch.inference_mode()(lambda: model(padded, lengths))  # in the thread that calls it
 

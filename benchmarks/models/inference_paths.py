@@ -28,7 +28,7 @@ from benchmarks.lib.record import Data, Record
 from benchmarks.lib.table import table
 from model.config.encoder import EncoderConfig
 from model.export.graphs import eager, write_graph
-from model.nn.classifier import ByteClassifier
+from model.nn.classifier import PaperClassifier
 from model.tasks.graphs import ExportGraph, golden_documents, module_functions
 
 WARM_UP = 5
@@ -89,7 +89,7 @@ def random_documents(batch: int, seq_len: int) -> Inputs:
 def build(config: EncoderConfig, threads: int) -> list[Candidate]:
     """Create all candidates from one model; the first is eager PyTorch, the reference."""
     torch.manual_seed(0)
-    model = ByteClassifier(config, num_classes=2).eval()
+    model = PaperClassifier(config, num_classes=2).eval()
     with tempfile.TemporaryDirectory() as folder:
         source = ExportGraph("model", model, golden_documents(config.seq_len), ("logits",), (config.seq_len,))
         write_graph(source, eager(source), Path(folder))

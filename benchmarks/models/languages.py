@@ -30,7 +30,7 @@ from model.data.lines import read_lines
 from model.data.own import DataFiles
 from model.runs.load import load_trained
 from model.tasks.regression import without_warnings
-from model.tasks.words import NGRAMS
+from model.tasks.two_views import NGRAMS
 
 NAME = "languages"
 SETS = {

@@ -33,7 +33,7 @@ from model.runs.load import Trained, load_trained
 from model.tasks.classification import ClassificationTask
 from model.tasks.graphs import module_functions
 from model.tasks.regression import regressions
-from model.tasks.words import NGRAMS as CHOICE
+from model.tasks.two_views import NGRAMS as CHOICE
 
 NAME = "long_documents"
 RECIPES = {"scotus": "scotus", "un-debate": "un-debate", "un-debate-country": "un-debate"}

@@ -37,7 +37,7 @@ from model.data.own import DataFiles
 from model.runs.load import load_trained
 from model.tasks.base import BASELINE
 from model.tasks.classification import ClassificationTask
-from model.tasks.words import NGRAMS
+from model.tasks.two_views import NGRAMS
 
 NAME = "own_documents"
 SIZES = (100, 300, 1_000, 3_000)

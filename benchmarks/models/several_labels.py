@@ -34,7 +34,7 @@ from model.runs.load import load_trained
 from model.tasks.classification import ClassificationTask
 from model.tasks.graphs import module_functions
 from model.tasks.link import SIGMOIDS
-from model.tasks.words import NGRAMS
+from model.tasks.two_views import NGRAMS
 
 NAME = "several_labels"
 SETS = {"reuters": "reuters21578_modapte.jsonl.xz", "cedr": "cedr.jsonl.xz"}

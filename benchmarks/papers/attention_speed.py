@@ -26,7 +26,7 @@ from benchmarks.lib.table import table
 from benchmarks.papers.lra import PAPER_MODE, ROWS
 from model.config.recipes import find_recipe, load_recipe
 from model.config.run import ClassificationRun
-from model.nn.classifier import ByteClassifier
+from model.nn.classifier import PaperClassifier
 
 UNFUSED = "softmax, unfused"
 QUADRATIC = ("softmax", UNFUSED, "kernelized")
@@ -89,13 +89,13 @@ def parts(args: argparse.Namespace, data: Data) -> list[tuple[str, str]]:
     return [(kind, str(n)) for kind in KINDS for n in lengths[kind] if str(n) not in data[kind]]
 
 
-def classifier(name: str, length: int) -> ByteClassifier:
+def classifier(name: str, length: int) -> PaperClassifier:
     """Create the classifier with an attention, for documents of `length` bytes."""
     attention = "softmax" if name == UNFUSED else name
     recipe = load_recipe(find_recipe("lra-text"), [*ROWS[attention], f"model.encoder.seq_len={length}"])
     assert isinstance(recipe, ClassificationRun)
     torch.manual_seed(0)
-    return ByteClassifier(recipe.model.required_encoder, 2).to("cuda" if torch.cuda.is_available() else "cpu")
+    return PaperClassifier(recipe.model.required_encoder, 2).to("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def documents(length: int, batch: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -113,7 +113,7 @@ def kernels(name: str) -> Iterator[None]:
         yield
 
 
-def step(name: str, model: ByteClassifier, data: tuple[torch.Tensor, torch.Tensor], *, trains: bool) -> float:
+def step(name: str, model: PaperClassifier, data: tuple[torch.Tensor, torch.Tensor], *, trains: bool) -> float:
     """Run one step; returns its duration in seconds."""
     with kernels(name):
         started = time.perf_counter()

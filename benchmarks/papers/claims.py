@@ -32,7 +32,7 @@ from model.nn.attention.dba import DynamicBilinearAttention, compress
 from model.nn.attention.kernelized import gaussian_kernel
 from model.nn.attention.s3 import Smoother
 from model.nn.attention.skyformer import solve_regularised
-from model.nn.classifier import ByteClassifier
+from model.nn.classifier import PaperClassifier
 from model.tasks.classification import ClassificationTask
 
 STEPS = 100
@@ -55,12 +55,12 @@ PUBLISHED_INCOHERENCE = {
 class Models:
     """A classifier before and after training, and held-out documents."""
 
-    new: ByteClassifier
-    trained: ByteClassifier
+    new: PaperClassifier
+    trained: PaperClassifier
     documents: Tensor
     lengths: Tensor
 
-    def both(self) -> Iterator[tuple[str, ByteClassifier]]:
+    def both(self) -> Iterator[tuple[str, PaperClassifier]]:
         """Yield name and model of each state."""
         yield "new", self.new
         yield f"{STEPS} steps", self.trained
@@ -91,7 +91,7 @@ def models(args: argparse.Namespace, attention: str, *overrides: str) -> Models:
     learner = task.with_facts_of(data).learner(data)
     torch.manual_seed(recipe.seed)
     new = learner.build()
-    assert isinstance(new, ByteClassifier)
+    assert isinstance(new, PaperClassifier)
     learner.initialise(new, torch.device("cpu"))
     trained = copy.deepcopy(new)
     optimiser = torch.optim.AdamW(trained.parameters(), settings.learning_rate, weight_decay=settings.weight_decay)
@@ -108,7 +108,7 @@ def models(args: argparse.Namespace, attention: str, *overrides: str) -> Models:
     return Models(new.eval(), trained.eval(), documents, lengths)
 
 
-def inputs_of(model: ByteClassifier, kind: type[nn.Module], found: Models) -> Tensor:
+def inputs_of(model: PaperClassifier, kind: type[nn.Module], found: Models) -> Tensor:
     """Input (B, N, C) of the first layer of type `kind`."""
     layer = next(module for module in model.modules() if isinstance(module, kind))
     seen: list[Tensor] = []
@@ -117,7 +117,7 @@ def inputs_of(model: ByteClassifier, kind: type[nn.Module], found: Models) -> Te
     return seen[0]
 
 
-def queries_and_keys(model: ByteClassifier, found: Models, tokens: int) -> tuple[Tensor, Tensor]:
+def queries_and_keys(model: PaperClassifier, found: Models, tokens: int) -> tuple[Tensor, Tensor]:
     """Queries and keys of the first head in float64: (B, tokens, D)."""
     x = inputs_of(model, HeadedAttention, found)
     layer = next(module for module in model.modules() if isinstance(module, HeadedAttention))

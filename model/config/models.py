@@ -1,6 +1,7 @@
 """`[model]`: model sections of the recipes of each task."""
 
 import math
+from collections.abc import Sequence
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -38,12 +39,17 @@ class StemConfig(Section):
             raise ValueError(f"shortest and longest must be in 1..16, not {self.shortest}, {self.longest}")
         return self
 
+    @property
+    def sizes(self) -> Sequence[int]:
+        """Lengths of the n-grams, ascending."""
+        return range(self.shortest, self.longest + 1)
+
 
 class NgramViewConfig(Section):
-    """Word n-grams and a linear classifier over them: the first view of kind `words` (model.nn.ngrams)."""
+    """N-grams and a linear classifier over them: the first view of kinds `bytes` and `words` (model.nn.ngrams)."""
 
     longest: Annotated[int, allowed(lambda value: 1 <= value <= 8, "in 1..8")] = 3
-    """Maximum length of an n-gram in words; training also tries shorter maxima."""
+    """Kind `words`: maximum length of an n-gram in words; training also tries shorter maxima."""
     prefixes: bool = False
     """Whether the first characters of words count as n-grams, too (model.nn.words): for inflected words, and few texts.
     """
@@ -83,46 +89,77 @@ class RoundConfig(Section):
     pooled_dropout: Dropout = 0.1
     """Before the head."""
     ngram_dropout: Dropout = 0.05
-    """Fraction of n-grams dropped at random."""
+    """Fraction of n-grams dropped at random; of tokens for kind `bytes`."""
 
 
 class VectorViewConfig(Section):
-    """Second view of kind `words`: vectors of n-grams in order, read by the encoder (model.nn.vectors)."""
+    """Second view: vectors of n-grams in order, read by the encoder (model.nn.vectors, model.nn.patches)."""
 
     bytes_per_token: Annotated[int, allowed(lambda value: 1 <= value <= 64, "in 1..64")] = 4
-    """A document of N bytes has at most N / bytes_per_token tokens, and at most `encoder.seq_len`; in documents with
-    more n-grams, neighbouring n-grams share a token."""
+    """Kind `words`: a document of N bytes has at most N / bytes_per_token tokens, and at most `encoder.seq_len`; in
+    documents with more n-grams, neighbouring n-grams share a token. Kind `bytes`: every token is that many bytes."""
     rounds: Annotated[tuple[RoundConfig, ...], Field(strict=False)] = ()
     """Rounds of training, each starting from the one before. Without rounds, there is no vector view."""
+
+
+class ByteNgramsConfig(Section):
+    """Byte n-grams of kind `bytes` (model.nn.patches)."""
+
+    sizes: Annotated[
+        tuple[int, ...],
+        allowed(
+            lambda sizes: sizes == tuple(sorted({*sizes})) and bool(sizes) and 1 <= sizes[0] <= sizes[-1] <= 12,
+            "ascending, in 1..12",
+        ),
+        Field(strict=False),
+    ] = (3, 4, 5, 6, 8)
+    """Lengths of the n-grams of both views in bytes."""
+    num_buckets: TableSize = 131_072
+    """Number of hash buckets: rows of the table of the vector view."""
+    dim: Count = 48
+    """Length of a vector of the table."""
 
 
 class ClassifierConfig(Section):
     """Text classifier (model.nn.classifier)."""
 
-    kind: Literal["bytes", "words"]
-    """What the model reads: bytes, as published; or words, in two views."""
+    kind: Literal["bytes", "paper", "words"]
+    """What the model reads: n-grams of bytes or of words, in two views; or single bytes, as published."""
     encoder: EncoderConfig | None = None
-    """Encoder of bytes, or of the vector view; None for kind `words` without a vector view."""
+    """Encoder of the vector view, or of single bytes; None for a model without a vector view."""
     ngram_view: NgramViewConfig = NgramViewConfig()
-    """First view of kind `words`."""
+    """First view of kinds `bytes` and `words`."""
     ngram_vectors: NgramVectorsConfig = NgramVectorsConfig()
-    """Vectors of n-grams, from which the views of kind `words` are made."""
+    """Vectors of word n-grams, from which the views of kind `words` are made, and the teacher of kind `bytes`."""
+    byte_ngrams: ByteNgramsConfig = ByteNgramsConfig()
+    """What kind `bytes` reads."""
     vector_view: VectorViewConfig | None = None
-    """Second view of kind `words`; None for none."""
+    """Second view of kinds `bytes` and `words`; None for none."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.kind == "bytes" and self.vector_view is not None:
-            raise ValueError("vector_view must be absent for kind 'bytes'")
-        if self.has_rounds and (self.ngram_view.prefixes or "prefixes" in self.ngram_view.tried):
-            raise ValueError("ngram_view must have no prefixes for a vector view with rounds, which reads words")
-        if self.has_rounds and not self.ngram_vectors.epochs:
+        has_prefixes = self.ngram_view.prefixes or "prefixes" in self.ngram_view.tried
+        if self.kind == "paper" and self.vector_view is not None:
+            raise ValueError("vector_view must be absent for kind 'paper'")
+        if has_prefixes and (self.has_rounds or self.kind != "words"):
+            raise ValueError(
+                "ngram_view must have no prefixes, which only words have, for kind 'bytes' and for a vector view with "
+                "rounds"
+            )
+        if self.kind == "words" and self.has_rounds and not self.ngram_vectors.epochs:
             raise ValueError("ngram_vectors.epochs must be at least 1 for a vector view with rounds, not 0")
         if self.encoder is None:
-            if self.kind == "bytes" or self.has_rounds:
-                raise ValueError("encoder must be a section for kind 'bytes' and for a vector view with rounds")
-        elif self.kind == "words" and not self.encoder.is_length_aware:
-            raise ValueError(f"encoder.mode must be 'length-aware' for kind 'words', not {self.encoder.mode!r}")
+            if self.kind == "paper" or self.has_rounds:
+                raise ValueError("encoder must be a section for kind 'paper' and for a vector view with rounds")
+        elif self.kind != "paper" and not self.encoder.is_length_aware:
+            raise ValueError(f"encoder.mode must be 'length-aware' for kind {self.kind!r}, not {self.encoder.mode!r}")
+        if self.kind == "bytes" and self.vector_view is not None and self.encoder is not None:
+            read, length = self.encoder.seq_len * self.vector_view.bytes_per_token, self.ngram_view.max_length
+            if read != length:
+                raise ValueError(
+                    f"encoder.seq_len * vector_view.bytes_per_token must be ngram_view.max_length = {length} for kind "
+                    f"'bytes', not {read}"
+                )
         return self
 
     @property
@@ -139,13 +176,14 @@ class ClassifierConfig(Section):
     @property
     def max_length(self) -> int:
         """Maximum number of bytes per row."""
-        return self.required_encoder.seq_len if self.kind == "bytes" else self.ngram_view.max_length
+        return self.required_encoder.seq_len if self.kind == "paper" else self.ngram_view.max_length
 
     @property
     def buckets(self) -> tuple[int, ...]:
         """Padded lengths of rows; only max_length for an encoder that is not length-aware."""
         is_length_aware = self.encoder is None or self.encoder.is_length_aware
-        return buckets_of(self.max_length, 1) if is_length_aware else (self.max_length,)
+        patch = self.vector_view.bytes_per_token if self.kind == "bytes" and self.vector_view else 1
+        return buckets_of(self.max_length, patch) if is_length_aware else (self.max_length,)
 
 
 class LexicalViewConfig(Section):

@@ -57,7 +57,7 @@ class ClassificationRun(_Run):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.data.unlabelled and not (self.model.kind == "words" and self.model.ngram_vectors.epochs):
+        if self.data.unlabelled and (self.model.kind == "paper" or not self.model.ngram_vectors.epochs):
             raise ValueError("data.unlabelled must be false for a model without n-gram vectors, which learn from them")
         return self
 

@@ -107,7 +107,7 @@ def read_texts(
         values["split_column"] = ""
     keys: RecipeKeys = {"name": name_of(texts.data.path, "pairs" if is_pairs else "documents")}
     keys |= {f"data.{key}": value for key, value in values.items()}
-    return keys | (_pairs_keys(texts) if is_pairs else _documents_keys(texts, layout)), texts
+    return keys | (_pairs_keys(texts) if is_pairs else _documents_keys(texts, layout, given)), texts
 
 
 def _length(rows: Sequence[Example], max_bytes: int | None, *, may_be_whole: bool = False) -> int:
@@ -144,10 +144,10 @@ def _pairs_keys(texts: OwnTexts) -> RecipeKeys:
     }
 
 
-def _documents_keys(texts: OwnTexts, layout: TextLayout) -> RecipeKeys:
+def _documents_keys(texts: OwnTexts, layout: TextLayout, given: Mapping[str, object]) -> RecipeKeys:
     """Length and vector view of a classifier."""
-    rows = _labelled(texts)
-    length = _length(rows, layout.max_bytes, may_be_whole=True)
+    rows, is_words = _labelled(texts), given.get("model.kind", "words") == "words"
+    length = _length(rows, layout.max_bytes, may_be_whole=is_words)
     keys: RecipeKeys = {"model.ngram_view.max_length": length}
     if layout.class_weights is not None:
         keys["model.ngram_view.class_weights"] = layout.class_weights
@@ -163,8 +163,10 @@ def _documents_keys(texts: OwnTexts, layout: TextLayout) -> RecipeKeys:
     else:  # from labels alone, a vector view gains little and takes most of the time
         keys["model.vector_view.rounds"] = []
         keys = {f"model.ngram_view.{key}": value for key, value in LABELS_ALONE.items()} | keys
-        if sum(map(len, found)) <= PREFIX_BYTES:
+        if is_words and sum(map(len, found)) <= PREFIX_BYTES:
             keys |= {"model.ngram_view.prefixes": True, "model.ngram_view.tried": ["sublinear", "prefixes"]}
+    if not is_words:  # every token is that many bytes
+        keys["model.encoder.seq_len"] = length // BYTES_PER_TOKEN
     return keys
 
 

@@ -27,7 +27,7 @@ from model.export.graphs import TOLERANCE, check_graph, eager, write_float16, wr
 from model.runs.load import Trained, find_run, load_trained, unfinished
 from model.tasks.base import FINGERPRINT, SPLITS, Measurement
 from model.tasks.graphs import Arrays, ExportGraph, GraphFunction, backend_function, module_functions, write_arrays
-from model.tasks.words import NGRAMS
+from model.tasks.two_views import NGRAMS
 from model.training.plot import plot_reliability
 
 FLOAT16_MARGIN = 10

@@ -1,4 +1,4 @@
-"""Text classifiers: one over bytes, and one over word n-grams in two views. Used by `model.tasks.classification`."""
+"""Text classifiers: of single bytes, as published; of byte or word n-grams in two views. Used by `model.tasks`."""
 
 import copy
 
@@ -6,20 +6,23 @@ import torch
 from torch import Tensor, nn
 
 from model.config.encoder import EncoderConfig
-from model.config.models import ClassifierConfig
+from model.config.models import ClassifierConfig, NgramViewConfig
 from model.nn.encoder import ByteEncoder, masked_mean
 from model.nn.ngrams import NgramClassifier, find_hits
 from model.nn.ops.integers import divide
+from model.nn.patches import PatchClassifier
+from model.nn.stem import ByteHasher, flat_hashes
+from model.nn.tokens import TokenClassifier
 from model.nn.vectors import VectorClassifier
 from model.nn.words import WordHasher
 
 HEAD_DIM = 128
-"""Hidden width of the head of `ByteClassifier`."""
+"""Hidden width of the head of `PaperClassifier`."""
 STRETCH_BYTES = 256
-"""Length of a stretch, the part of a document whose contribution `WordClassifier` returns; the last may be shorter."""
+"""Length of a stretch, the part of a document whose contribution a classifier returns; the last may be shorter."""
 
 
-class ByteClassifier(nn.Module):
+class PaperClassifier(nn.Module):
     """Byte encoder, mean over tokens, two-layer head.
 
     logits = W_2 relu(W_1 mean_n(encoder(x)))
@@ -76,8 +79,8 @@ class ByteClassifier(nn.Module):
         first.bias.copy_(-first.weight @ pooled.mean(dim=0))
 
 
-class WordClassifier(nn.Module):
-    """Two classifiers over word n-grams, one linear and one over their vectors; fitted weights combine their logits.
+class TwoViewClassifier(nn.Module):
+    """Two classifiers over n-grams, one linear and one over their vectors; fitted weights combine their logits.
 
     logits = a ngram_view(document) + b vector_view(document)
 
@@ -86,28 +89,62 @@ class WordClassifier(nn.Module):
     The logits are the sum of `base`, the same for all documents, and the contributions of the document's stretches of
     STRETCH_BYTES. A stretch of padding contributes zero.
 
+    Reference:  weights fitted on held-out data: stacked generalisation, Wolpert 1992, Neural Networks 5(2).
+    """
+
+    weights: Tensor
+    vector_view: TokenClassifier | None
+
+    def __init__(self, view: NgramViewConfig, num_classes: int) -> None:
+        super().__init__()
+        self.ngram_view = NgramClassifier(view.num_ngrams, num_classes, sublinear=view.sublinear)
+        self.register_buffer("weights", torch.ones(2))
+        self.has_fixed_shapes = False
+        """Whether all shapes depend on B and N only, not on the number of words: slower, but CUDA can replay it."""
+
+    def base(self) -> Tensor:
+        """Part of the logits that is the same for all documents, (classes,)."""
+        base = self.weights[0] * self.ngram_view.bias
+        return base if self.vector_view is None else base + self.weights[1] * self.vector_view.head.bias
+
+    def _ids(self, hashes: Tensor) -> Tensor:
+        """Ids of the n-grams with these hashes (rows, M), 0 for unknown ones."""
+        ids: Tensor = self.ngram_view.vocabulary(hashes.flatten())
+        return ids.reshape(hashes.shape)
+
+    @torch.no_grad()
+    def quantise(self) -> None:
+        """Quantise the tables. For export; the model cannot be trained after it."""
+        self.ngram_view.quantise()
+        if self.vector_view is not None:
+            self.vector_view.quantise()
+
+    @torch.no_grad()
+    def divide_logits(self, temperature: float) -> None:
+        """Divide the logits by a temperature, folded into the weights."""
+        self.weights.div_(temperature)
+
+
+class WordClassifier(TwoViewClassifier):
+    """Classifier over n-grams of words.
+
     A word is known if an n-gram of words of the n-gram view's vocabulary ends at it. Prefixes do not count: most words
     of another language have some that are known.
 
     Shape:      document (B, N) uint8, zero-padded, N at most max_length; lengths (B,) int32; returns logits
                 (B, classes); contributions (B, S, classes), S = N / STRETCH_BYTES, rounded up; and known (B, 2)
                 float32, the number of known words and of all words.
-    Reference:  weights fitted on held-out data: stacked generalisation, Wolpert 1992, Neural Networks 5(2).
     """
 
-    weights: Tensor
+    vector_view: VectorClassifier | None
 
     def __init__(self, config: ClassifierConfig, num_classes: int) -> None:
-        super().__init__()
         ngrams, vectors = config.ngram_view, config.vector_view
+        super().__init__(ngrams, num_classes)
         self.words = WordHasher(ngrams.longest, config.max_length, prefixes=ngrams.prefixes)
-        self.ngram_view = NgramClassifier(ngrams.num_ngrams, num_classes, sublinear=ngrams.sublinear)
         self.vector_view = (
             VectorClassifier(config.required_encoder, vectors, ngrams.num_ngrams, num_classes) if vectors else None
         )
-        self.register_buffer("weights", torch.ones(2))
-        self.has_fixed_shapes = False
-        """Whether all shapes depend on B and N only, not on the number of words: slower, but CUDA can replay it."""
 
     def with_fixed_shapes(self) -> "WordClassifier":
         """The same classifier, sharing its parameters, with fixed shapes."""
@@ -137,11 +174,6 @@ class WordClassifier(nn.Module):
         hashes, doc_index, _ = self.words(document, lengths)
         return self._count_known(self._ids(hashes), hashes, doc_index, document.shape[0])
 
-    def _ids(self, hashes: Tensor) -> Tensor:
-        """Ids of the n-grams with these hashes (rows, M), 0 for unknown ones."""
-        ids: Tensor = self.ngram_view.vocabulary(hashes.flatten())
-        return ids.reshape(hashes.shape)
-
     def _count_known(self, ids: Tensor, hashes: Tensor, doc_index: Tensor, num_documents: int) -> Tensor:
         """Numbers of known words and of all words (num_documents, 2), from ids and hashes of n-grams (rows, M).
 
@@ -151,19 +183,43 @@ class WordClassifier(nn.Module):
         counts = torch.stack(((of_words.amax(dim=0) > 0).float(), (hashes[0] >= 0).float()), dim=1)  # (M, 2)
         return torch.zeros(num_documents, 2, device=counts.device).index_add(0, doc_index, counts)
 
-    def base(self) -> Tensor:
-        """Part of the logits that is the same for all documents, (classes,)."""
-        base = self.weights[0] * self.ngram_view.bias
-        return base if self.vector_view is None else base + self.weights[1] * self.vector_view.head.bias
 
-    @torch.no_grad()
-    def quantise(self) -> None:
-        """Quantise the tables. For export; the model cannot be trained after it."""
-        self.ngram_view.quantise()
+class ByteClassifier(TwoViewClassifier):
+    """Classifier over n-grams of bytes, in any language and in data that is no text.
+
+    Shape:      document (B, N) uint8, zero-padded, N a multiple of the patch length and at most max_length; lengths
+                (B,) int32; returns logits (B, classes), and contributions (B, S, classes), S = N / STRETCH_BYTES,
+                rounded up.
+    """
+
+    vector_view: PatchClassifier | None
+
+    def __init__(self, config: ClassifierConfig, num_classes: int) -> None:
+        super().__init__(config.ngram_view, num_classes)
+        self.hasher = ByteHasher(config.byte_ngrams.sizes, config.max_length)
+        self.vector_view = PatchClassifier(config, num_classes) if config.vector_view else None
+
+    def for_cuda(self) -> "ByteClassifier":
+        """The same classifier, sharing its parameters, with fixed shapes and without operators that CUDA lacks."""
+        other = copy.copy(self)
+        other.has_fixed_shapes = True
         if self.vector_view is not None:
-            self.vector_view.quantise()
+            view, stem = copy.copy(self.vector_view), copy.copy(self.vector_view.stem)
+            stem.avoids_int8 = True
+            view._modules = {**view._modules, "stem": stem}
+            other._modules = {**self._modules, "vector_view": view}
+        return other
 
-    @torch.no_grad()
-    def divide_logits(self, temperature: float) -> None:
-        """Divide the logits by a temperature, folded into the weights."""
-        self.weights.div_(temperature)
+    def forward(self, document: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Classify (B, N) bytes -> logits (B, classes) and contributions (B, S, classes)."""
+        is_fixed = self.has_fixed_shapes
+        ngrams = list(self.hasher.ngrams(document, lengths))
+        hashes, doc_index, position = flat_hashes(ngrams, document)
+        num_stretches = -(-document.shape[1] // STRETCH_BYTES)
+        hits = find_hits(self._ids(hashes), doc_index, divide(position, STRETCH_BYTES), has_fixed_shapes=is_fixed)
+        shape = (document.shape[0], num_stretches)
+        contributions = self.weights[0] * self.ngram_view(hits, shape, has_fixed_shapes=is_fixed)
+        if self.vector_view is not None:
+            of_vectors = self.vector_view.contributions(ngrams, lengths, num_stretches, STRETCH_BYTES)
+            contributions = contributions + self.weights[1] * of_vectors
+        return contributions.sum(dim=1) + self.base(), contributions

@@ -35,7 +35,7 @@ class DocumentEncoder(nn.Module):
         super().__init__()
         encoder, stem = config.required_encoder, config.required_stem
         self.patch_length = stem.patch_length
-        self.stem = NgramStem(stem, encoder.seq_len, encoder.dim)
+        self.stem = NgramStem(stem.sizes, stem.num_buckets, stem.patch_length, encoder.seq_len, encoder.dim)
         self.dropout = nn.Dropout(encoder.dropout.embedding)
         self.blocks = Blocks(encoder)
         self.norm = nn.LayerNorm(encoder.dim)

@@ -1,9 +1,11 @@
-"""Stem of hashed byte n-grams: raw bytes -> tokens. Used by `model.nn.matcher`."""
+"""Hashed byte n-grams, and a stem of them: raw bytes -> tokens. Used by `model.nn.matcher` and `model.nn.patches`."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from model.config.models import StemConfig
 from model.nn.ops.integers import lookup, remainder, sum_rows
 
 NUM_BYTES = 256
@@ -12,6 +14,69 @@ BASE = 257
 MODULUS = 2**31 - 1
 HASH_MULTIPLIER = 2654435761
 """Multiplier of Knuth's multiplicative hash: 2^32 / golden ratio."""
+
+
+class ByteNgrams(NamedTuple):
+    """The byte n-grams of one length in documents, (B, N) each."""
+
+    size: int
+    """Length n in bytes."""
+    values: Tensor
+    """Hash of bytes i-n+1 ... i, from 0 to MODULUS - 1."""
+    is_real: Tensor
+    """Whether the n-gram neither starts before the document nor ends after it."""
+
+
+class ByteHasher(nn.Module):
+    """Hashes the byte n-grams of several lengths that end at each byte. ASCII letters are folded to lower case.
+
+    Shape:      document (B, N) uint8, zero-padded, N at most num_bytes; lengths (B,) int32; returns hashes (k, B N)
+                int64 for the k sizes, ascending, -1 for no n-gram; and doc_index and position (B N,), the document of
+                each byte and its place in it.
+    Reference:  polynomial hash modulo a Mersenne prime: Karp and Rabin 1987, "Efficient randomized pattern-matching
+                algorithms".
+    """
+
+    fold: Tensor
+    positions: Tensor
+
+    def __init__(self, sizes: Sequence[int], num_bytes: int) -> None:
+        super().__init__()
+        self.sizes = tuple(sizes)
+        fold = torch.arange(NUM_BYTES)
+        fold[ord("A") : ord("Z") + 1] += ord("a") - ord("A")
+        self.register_buffer("fold", fold, persistent=False)
+        self.register_buffer("positions", torch.arange(num_bytes), persistent=False)
+
+    @property
+    def lengths(self) -> Sequence[int]:
+        """Length of the n-grams in each row of the hashes."""
+        return self.sizes
+
+    def ngrams(self, document: Tensor, lengths: Tensor) -> Iterator[ByteNgrams]:
+        """The n-grams of each size in (B, N) bytes."""
+        letters = lookup(self.fold, document.long()) + 1  # (B, N)
+        positions = self.positions[: document.shape[1]]
+        value = letters
+        for n in range(1, self.sizes[-1] + 1):
+            if n > 1:  # hash of bytes i-n+1 ... i from that of bytes i-n+1 ... i-1
+                value = torch.cat((torch.zeros_like(value[:, :1]), value[:, :-1]), dim=1)
+                value = remainder(value * BASE + letters, MODULUS)
+            if n in self.sizes:
+                yield ByteNgrams(n, value, (positions >= n - 1) & (positions < lengths.unsqueeze(1)))
+
+    def forward(self, document: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Hash the n-grams of (B, N) bytes."""
+        return flat_hashes(self.ngrams(document, lengths), document)
+
+
+def flat_hashes(ngrams: Iterable[ByteNgrams], document: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The output of `ByteHasher.forward`, from the n-grams of documents (B, N)."""
+    batch, length = document.shape
+    hashes = torch.stack([torch.where(one.is_real, one.values, -1).flatten() for one in ngrams])
+    places = torch.arange(length, device=document.device).expand(batch, length)
+    documents = torch.arange(batch, device=document.device).unsqueeze(1).expand(batch, length)
+    return hashes, documents.flatten(), places.flatten()
 
 
 class NgramStem(nn.Module):
@@ -27,43 +92,37 @@ class NgramStem(nn.Module):
                 whose stem is one embedding for each byte and position.
     """
 
-    fold: Tensor
     scale: Tensor
-    positions: Tensor
 
-    def __init__(self, config: StemConfig, num_tokens: int, dim: int) -> None:
+    def __init__(self, sizes: Sequence[int], num_buckets: int, patch_length: int, num_tokens: int, dim: int) -> None:
         super().__init__()
-        self.config = config
-        self.weight = nn.Parameter(torch.zeros(1 + config.num_buckets, dim))  # row 0 stays zero: no n-gram
-        fold = torch.arange(NUM_BYTES)
-        fold[ord("A") : ord("Z") + 1] += ord("a") - ord("A")
-        self.register_buffer("fold", fold, persistent=False)
+        self.num_buckets, self.patch_length = num_buckets, patch_length
+        self.hasher = ByteHasher(sizes, num_tokens * patch_length)
+        self.weight = nn.Parameter(torch.zeros(1 + num_buckets, dim))  # row 0 stays zero: no n-gram
         self.register_buffer("scale", torch.ones(dim), persistent=False)
-        self.register_buffer("positions", torch.arange(num_tokens * config.patch_length), persistent=False)
         self.avoids_int8 = False
         """Whether the export avoids MatMulInteger, which is faster on a CPU but has no CUDA kernel."""
 
     def rows(self, document: Tensor, lengths: Tensor) -> Tensor:
         """Table row of every n-gram, 0 for none: (B, N) bytes -> (B, N, k)."""
-        config = self.config
-        letters = lookup(self.fold, document.long()) + 1  # (B, N)
-        positions = self.positions[: document.shape[1]]
-        rows, value = [], letters
-        for n in range(1, config.longest + 1):
-            if n > 1:  # hash of bytes i-n+1 ... i from that of bytes i-n+1 ... i-1
-                value = torch.cat((torch.zeros_like(value[:, :1]), value[:, :-1]), dim=1)
-                value = remainder(value * BASE + letters, MODULUS)
-            if n >= config.shortest:
-                spread = remainder(value * HASH_MULTIPLIER + n * BASE, 2**32)
-                is_real = (positions >= n - 1) & (positions < lengths.unsqueeze(1))  # (B, N)
-                rows.append((spread // (2**32 // config.num_buckets) + 1) * is_real)
+        return self.rows_of(self.hasher.ngrams(document, lengths))
+
+    def rows_of(self, ngrams: Iterable[ByteNgrams]) -> Tensor:
+        """Table row of every n-gram, 0 for none, (B, N, k)."""
+        rows = []
+        for n, values, is_real in ngrams:
+            spread = remainder(values * HASH_MULTIPLIER + n * BASE, 2**32)
+            rows.append((spread // (2**32 // self.num_buckets) + 1) * is_real)
         return torch.stack(rows, dim=-1)
 
     def forward(self, document: Tensor, lengths: Tensor) -> Tensor:
         """Embed (B, T p) bytes -> (B, T, C)."""
-        rows = self.rows(document, lengths)  # (B, N, k)
+        return self.embed(self.rows(document, lengths))
+
+    def embed(self, rows: Tensor) -> Tensor:
+        """Embed n-grams given as rows of the table (B, T p, k) -> (B, T, C)."""
         batch, _, count = rows.shape
-        size = self.config.patch_length * count
+        size = self.patch_length * count
         rows = rows.reshape(-1, size)  # (B T, p k)
         if self.training:  # same sum, without storing the gradient of each row
             summed = nn.functional.embedding_bag(rows, self.weight, mode="sum", padding_idx=0)

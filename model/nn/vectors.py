@@ -1,6 +1,6 @@
 """Classifier over vectors of word n-grams, one of the two views that `model.nn.classifier` combines."""
 
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -8,114 +8,59 @@ from torch import Tensor, nn
 from artifact.arrays import Doubles, Floats
 from model.config.encoder import EncoderConfig
 from model.config.models import VectorViewConfig
-from model.nn.encoder import Blocks, masked_mean
 from model.nn.ngrams import Hits
 from model.nn.ops.integers import SPARE, as_tensor, divide, lookup, spread
 from model.nn.stem import quantise_int8
+from model.nn.tokens import SMALLEST, TokenClassifier, Tokens
 
 WIDTH_MULTIPLE = 32
 """Batches are padded to a multiple of this many tokens (at most seq_len), except in exported graphs. PyTorch caches a
 plan of the convolution for each shape; this keeps the number of shapes small."""
 
-SMALLEST = 1e-6
-"""Smallest deviation of mean vectors, and smallest prior."""
 
+class VectorClassifier(TokenClassifier):
+    """Vectors of word n-grams in the order of the text, read by a `TokenClassifier`.
 
-class Tokens(NamedTuple):
-    """Tokens of documents, padded to T."""
+    x_t = mean of the vectors of the n-grams in token t; k is the document's number of n-grams of the vocabulary.
 
-    vectors: Tensor
-    """(B, T, C)."""
-    counts: Tensor
-    """Number of real tokens of each document, (B,)."""
-    stretch: Tensor
-    """Stretch of each token, (B, T)."""
-    share: Tensor
-    """k / (k + prior) of each document, (B, 1)."""
-
-
-class VectorClassifier(nn.Module):
-    """Vectors of word n-grams in the order of the text, S3Attention blocks, mean and maximum over the tokens, linear.
-
-    x_t = mean of the vectors of the n-grams in token t;  z = blocks(drop(x));
-    logits = k / (k + prior) (W drop([mean_t LN(z_t); max_t LN(z_t)]) + V drop(gain mean_t x_t)) + b
-
-    The vectors are not normalised: their lengths tell how much an n-gram says. k is the document's number of n-grams of
-    the vocabulary. The prior keeps the logits of documents of a few words moderate; most documents are far longer.
-
-    `contributions` returns the logits without b and dropout as a sum over stretches of the document. A token
-    contributes its part of the means, and the maximum of each channel in which it is the highest token, the first one
-    if several are. Its stretch is the mean of those in which its n-grams end, rounded down. The blocks mix tokens, so
-    that a contribution also depends on the text of other stretches.
+    The vectors are not normalised: their lengths tell how much an n-gram says.
 
     A token is a group of consecutive n-grams; those that end at the same word follow each other, the shortest first. A
-    document has n = min(k, limit) tokens; the limit is its number of bytes /
-    bytes_per_token, rounded up, and at most seq_len. N-gram i, from 0 to k - 1, is in token floor(i n / k). The tokens
-    of a document do not depend on its padding.
+    document has n = min(k, limit) tokens; the limit is its number of bytes / bytes_per_token, rounded up, and at most
+    seq_len. N-gram i, from 0 to k - 1, is in token floor(i n / k). The tokens of a document do not depend on its
+    padding. The stretch of a token is the mean of those in which its n-grams end, rounded down.
 
     Shape:      ids (K,) int64 of the n-grams of all documents in order, 0 for places that do not count; doc_index
                 (K,) int64, the index of each one's document, ascending; lengths (B,), bytes of each document; returns
                 (B, classes).
-    Reference:  blocks: Wang et al. 2024, arXiv:2408.08567, Figure 1; learning from soft labels of another view: Blum
-                and Mitchell 1998, "Combining labeled and unlabeled data with co-training"; mean and maximum: Howard
-                and Ruder 2018, arXiv:1801.06146, sec. 3.3. The S3Attention paper reads bytes and pools by the mean.
+    Reference:  learning from soft labels of another view: Blum and Mitchell 1998, "Combining labeled and unlabeled data
+                with co-training".
     """
 
     rates: ClassVar[dict[str, float]] = {"head": 5.0, "evidence": 5.0, "vectors": 0.5}
     """Learning rate multipliers by parameter prefix."""
 
-    positions: Tensor
     scale: Tensor
     """Factor of each column of `vectors`: the step of int8 after `quantise`, 1 before."""
-    gain: Tensor
-    """Factor that gives the mean token a standard deviation of 1 over the training documents."""
-    prior: Tensor
 
     def __init__(self, encoder: EncoderConfig, config: VectorViewConfig, num_ngrams: int, num_classes: int) -> None:
-        super().__init__()
+        super().__init__(encoder, num_classes)
         self.bytes_per_token = config.bytes_per_token
-        self.ngram_dropout = 0.0
         self.vectors = nn.Parameter(torch.zeros(1 + num_ngrams, encoder.dim))  # row 0 (no n-gram): zero
-        self.register_buffer("gain", torch.ones(()))
-        self.register_buffer("prior", torch.tensor(SMALLEST))
         self.register_buffer("scale", torch.ones(encoder.dim))
-        self.register_buffer("positions", torch.arange(encoder.seq_len), persistent=False)
-        self.dropout = nn.Dropout(encoder.dropout.embedding)
-        self.blocks = Blocks(encoder)
-        self.norm = nn.LayerNorm(encoder.dim)
-        self.pooled_dropout = nn.Dropout(0.0)
-        self.head = nn.Linear(2 * encoder.dim, num_classes)
-        self.evidence = nn.Linear(encoder.dim, num_classes, bias=False)
 
     def forward(self, ids: Tensor, doc_index: Tensor, lengths: Tensor) -> Tensor:
         """Classify documents given as ids of their n-grams -> (B, classes) logits."""
-        if self.training and self.ngram_dropout:
-            ids = ids * (torch.rand(ids.shape, device=ids.device) >= self.ngram_dropout)
-        tokens = self.embed(Hits(ids, doc_index, torch.zeros_like(ids)), lengths)
-        x, is_real = self._encode(tokens)
-        highest = x.masked_fill(~is_real.unsqueeze(-1), -torch.inf).amax(dim=1)  # (B, C)
-        pooled = torch.cat((masked_mean(x, tokens.counts), highest), dim=1)
-        mean = self.gain * masked_mean(tokens.vectors, tokens.counts)
-        logits = self.pooled_dropout(pooled) @ self.head.weight.T + self.evidence(self.dropout(mean))
-        classified: Tensor = tokens.share * logits + self.head.bias
-        return classified
+        if self.training and self.token_dropout:
+            ids = ids * (torch.rand(ids.shape, device=ids.device) >= self.token_dropout)
+        return self.classify(self.embed(Hits(ids, doc_index, torch.zeros_like(ids)), lengths))
 
     def contributions(self, hits: Hits, lengths: Tensor, num_stretches: int, width: int | None = None) -> Tensor:
         """Contributions (B, num_stretches, classes) to the logits, without the bias.
 
         `width` is the number of tokens to which the documents are padded; by default, that of the longest.
         """
-        tokens = self.embed(hits, lengths, width)
-        x, is_real = self._encode(tokens)
-        weight, channels = self.head.weight.T, x.shape[2]  # (2 C, classes)
-        part_of_mean = is_real.to(x.dtype) / tokens.counts.unsqueeze(1)  # (B, T)
-        highest, token = x.masked_fill(~is_real.unsqueeze(-1), -torch.inf).max(dim=1)  # (B, C)
-        means = x @ weight[:channels] + tokens.vectors @ (self.gain * self.evidence.weight.T)
-        parts = torch.cat((means * part_of_mean.unsqueeze(-1), highest.unsqueeze(-1) * weight[channels:]), dim=1)
-        stretch_of_part = torch.cat((tokens.stretch, tokens.stretch.gather(1, token)), dim=1)  # (B, T + C)
-        stretches = torch.arange(num_stretches, device=x.device).unsqueeze(1)
-        summed = (stretch_of_part.unsqueeze(1) == stretches).to(x.dtype) @ parts
-        return tokens.share.unsqueeze(1) * summed
+        return self.contributions_of(self.embed(hits, lengths, width), num_stretches)
 
     def embed(self, hits: Hits, lengths: Tensor, width: int | None = None) -> Tokens:
         """The tokens of documents of `lengths` bytes (B,).
@@ -155,11 +100,6 @@ class VectorClassifier(nn.Module):
         k = known.to(x.dtype).unsqueeze(1)
         return Tokens(x, token_counts, (sums[:, :, :1] / counts).squeeze(2).floor(), k / (k + self.prior))
 
-    def _encode(self, tokens: Tokens) -> tuple[Tensor, Tensor]:
-        """LN(z) of tokens (B, T, C), and which tokens are real (B, T)."""
-        x = self.norm(self.blocks(self.dropout(tokens.vectors), tokens.counts))
-        return x, self.positions[: x.shape[1]] < tokens.counts.unsqueeze(1)
-
     def largest_width(self, length: int) -> int:
         """Largest number of tokens of documents of `length` bytes."""
         tokens = -(-length // self.bytes_per_token)
@@ -175,20 +115,6 @@ class VectorClassifier(nn.Module):
                 torch._check(width <= self.positions.shape[0])
             return width
         return min(len(self.positions), -(-int(token_counts.max()) // WIDTH_MULTIPLE) * WIDTH_MULTIPLE)
-
-    def set_dropout(self, dropout: float, pooled: float, ngrams: float) -> None:
-        """Set the dropout probabilities; each round of training has its own.
-
-        Args:
-            dropout: probability for all layers, except the following two.
-            pooled: probability for the pooled vector.
-            ngrams: probability of leaving out an n-gram of a document.
-
-        """
-        for module in self.modules():
-            if isinstance(module, nn.Dropout):
-                module.p = dropout
-        self.pooled_dropout.p, self.ngram_dropout = pooled, ngrams
 
     @torch.no_grad()
     def set_vectors(self, vectors: Floats, means: Doubles, prior: float) -> None:

@@ -1,5 +1,6 @@
 """Words and word n-grams in raw bytes, as hashes. Used by `model.nn.classifier` and `model.nn.lexical`."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -17,6 +18,8 @@ PREFIXES = (3, 4, 5)
 """Lengths in characters of the prefixes of a word that count as n-grams."""
 BEGINS = 48_271
 """Base of the hash of a prefix, which differs from the hash of a word of the same characters."""
+PREFIX = 15
+"""Stands for the length in words of a prefix of a word. N-grams have at most 8 words."""
 AHEAD = 8
 """Number of bytes after a letter in which a word must go on; a power of two. A letter and three accents have seven more
 bytes at most, which are skipped."""
@@ -77,6 +80,11 @@ class WordHasher(nn.Module):
             tables["sizes"] = torch.tensor(PREFIXES).unsqueeze(1)
         for name, tensor in tables.items():
             self.register_buffer(name, tensor, persistent=False)
+
+    @property
+    def lengths(self) -> Sequence[int]:
+        """Length in words of the n-grams in each row of the hashes, or PREFIX."""
+        return [*range(1, self.longest + 1), *([PREFIX] * len(PREFIXES) if self.prefixes else ())]
 
     def forward(
         self, document: Tensor, lengths: Tensor, *, has_fixed_shapes: bool = False

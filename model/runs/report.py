@@ -18,7 +18,7 @@ from model.runs.load import Trained
 from model.tasks.base import BASELINE, FINGERPRINT, Measurement, TrainingTask
 from model.tasks.graphs import module_outputs
 from model.tasks.predictions import AllOutputs
-from model.tasks.words import NGRAMS
+from model.tasks.two_views import NGRAMS
 from model.training.checkpoint import METRICS, Progress
 
 

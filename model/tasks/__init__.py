@@ -12,6 +12,7 @@ from model.config.run import (
 )
 from model.tasks.any_series import AnySeriesTask
 from model.tasks.base import TrainingTask
+from model.tasks.bytes import ByteTask
 from model.tasks.classification import ClassificationTask
 from model.tasks.forecasting import ForecastingTask
 from model.tasks.lexical_matching import LexicalMatchingTask
@@ -20,12 +21,15 @@ from model.tasks.series_classification import SeriesClassificationTask
 from model.tasks.words import WordTask
 from model.training.checkpoint import Facts
 
+CLASSIFIERS: dict[str, type[ClassificationTask]] = {"bytes": ByteTask, "paper": ClassificationTask, "words": WordTask}
+"""Task of a text classifier by its kind."""
+
 
 def task_of(config: RunConfig, facts: Facts | None = None) -> TrainingTask[Any, Any, Any]:
     """The task of a recipe, with what is known of its data."""
     match config:
         case ClassificationRun():
-            return (WordTask if config.model.kind == "words" else ClassificationTask)(config, facts or {})
+            return CLASSIFIERS[config.model.kind](config, facts or {})
         case SeriesClassificationRun():
             return SeriesClassificationTask(config, facts or {})
         case MatchingRun():

@@ -1,4 +1,4 @@
-"""Text classification: documents -> labels, and its classifier of bytes. Used by the commands through `model.tasks`."""
+"""Text classification: documents -> labels, and its classifier of single bytes. Used through `model.tasks`."""
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ from model.data.documents import (
 )
 from model.data.own import DataFiles, OwnTexts, read_own
 from model.errors import UserError
-from model.nn.classifier import ByteClassifier, WordClassifier
+from model.nn.classifier import PaperClassifier, TwoViewClassifier
 from model.tasks import tfidf
 from model.tasks.base import FINGERPRINT, SPLITS, UNLABELLED, Finished, Measurement, TrainingTask
 from model.tasks.comparison import difference, micro_f1_difference
@@ -68,7 +68,7 @@ RIVALS = {
 
 @dataclass(frozen=True)
 class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, DocumentSet]):
-    """Text classification by a model of bytes; documents longer than it reads are split into windows."""
+    """Text classification by a model of single bytes; documents longer than it reads are split into windows."""
 
     unit = "doc"
 
@@ -246,12 +246,12 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
         final_fit = self.config.data.final_fit
         return gradient_stages(self.learner(data), self.config.training, is_fitted_on_all=final_fit)
 
-    def learner(self, data: DocumentSet) -> "ByteLearner":
+    def learner(self, data: DocumentSet) -> "PaperLearner":
         """What training of a model of bytes learns from."""
-        return ByteLearner(self, data)
+        return PaperLearner(self, data)
 
     def build(self) -> nn.Module:
-        return ByteClassifier(self.config.model.required_encoder, len(self.facts["labels"]))
+        return PaperClassifier(self.config.model.required_encoder, len(self.facts["labels"]))
 
     def graphs(self, model: nn.Module) -> tuple[ExportGraph, ...]:
         golden = golden_documents(self.length)
@@ -264,7 +264,7 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
         logits, link = self.document_logits(function, data.validation.texts), link_of(labels)
         temperature = link.calibrate(logits, labels).temperature
         for one in (model, final):
-            if isinstance(one, WordClassifier | ByteClassifier):
+            if isinstance(one, TwoViewClassifier | PaperClassifier):
                 one.divide_logits(temperature)
         finished = self.finished(model, final, temperature=round(temperature, 4))
         if link is SOFTMAX:
@@ -381,8 +381,8 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
 
 
 @dataclass(frozen=True)
-class ByteLearner(TaskLearner):
-    """Documents that train a classifier of bytes."""
+class PaperLearner(TaskLearner):
+    """Documents that train a classifier of single bytes."""
 
     task: ClassificationTask
     data: DocumentSet
@@ -399,7 +399,7 @@ class ByteLearner(TaskLearner):
         return self.task.build()
 
     def initialise(self, model: nn.Module, device: torch.device) -> None:
-        assert isinstance(model, ByteClassifier)
+        assert isinstance(model, PaperClassifier)
         count = min(INITIAL_DOCUMENTS, len(self.data.train))
         batch = next(self._batches(count, epoch=-1))  # an epoch that training does not use: its own random order
         documents, lengths, _ = (part.to(device) for part in batch)
@@ -427,16 +427,11 @@ class ByteLearner(TaskLearner):
 
         Shape:  yields documents (B, bucket) uint8, lengths (B,) int32, targets int64 as in `link_of`.
         """
-        documents, length, config = self.data.train, self.task.length, self.task.config
+        documents, task, config = self.data.train, self.task, self.task.config
         generator = random.Random(f"{config.seed}-{epoch}")
-        buckets = config.model.buckets
-        sizes = [min(length, len(text)) for text in documents.texts] if len(buckets) > 1 else None
-        for chosen in grouped_batches(len(documents), sizes, batch_size, generator):
-            rows = [crop(documents.texts[i], length, config.data.crop, generator) for i in chosen]
-            longest = max(map(len, rows))
-            padded, lengths = pad_rows(rows, next(size for size in buckets if size >= longest))
+        for chosen, padded, lengths in padded_batches(documents.texts, task, batch_size, generator):
             labels = torch.tensor([documents.labels[i] for i in chosen])
-            yield torch.from_numpy(padded), torch.from_numpy(lengths), labels
+            yield padded, lengths, labels
 
     def loss(self, model: nn.Module, batch: TrainingBatch) -> Tensor:
         documents, lengths, labels = batch
@@ -447,6 +442,22 @@ class ByteLearner(TaskLearner):
         logits = self.task.document_logits(function, self.data.validation.texts)
         labels = np.array(self.data.validation.labels)
         return link_of(labels).report(logits, labels)[self.metric]
+
+
+def padded_batches(
+    texts: Sequence[bytes], task: ClassificationTask, batch_size: int, generator: random.Random
+) -> Iterator[tuple[list[int], Tensor, Tensor]]:
+    """Yield shuffled batches of documents of similar length; a last, smaller batch is dropped.
+
+    Shape:  yields the indices of the documents; bytes (B, bucket) uint8, of one crop each; and lengths (B,) int32.
+    """
+    length, buckets = task.length, task.config.model.buckets
+    sizes = [min(length, len(text)) for text in texts] if len(buckets) > 1 else None
+    for chosen in grouped_batches(len(texts), sizes, batch_size, generator):
+        rows = [crop(texts[i], length, task.config.data.crop, generator) for i in chosen]
+        longest = max(map(len, rows))
+        padded, lengths = pad_rows(rows, next(size for size in buckets if size >= longest))
+        yield chosen, torch.from_numpy(padded), torch.from_numpy(lengths)
 
 
 def grouped_batches(

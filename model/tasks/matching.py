@@ -275,7 +275,7 @@ class PairLearner(TaskLearner):
         seen = np.unique(self.train[:, :2])
         chosen = np.random.default_rng(self.config.seed).permutation(seen)
         stem = model.encoder.stem
-        frequencies = torch.zeros(stem.config.num_buckets, device=device)
+        frequencies = torch.zeros(stem.num_buckets, device=device)
         counted = chosen[:FREQUENCY_DOCUMENTS]
         for document in counted:
             rows = torch.unique(stem.rows(*(part.to(device) for part in self._padded([document]))))

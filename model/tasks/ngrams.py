@@ -1,6 +1,6 @@
 """Fit of the n-gram view of a classifier: counting, selection and scales of n-grams, logistic regression.
 
-Used by `model.tasks.words`; its counts also by `model.tasks.lexical`.
+Used by `model.tasks.two_views`; its counts also by `model.tasks.lexical`.
 """
 
 import math
@@ -19,20 +19,18 @@ from artifact.documents import cut, take
 from model.config.models import NgramViewConfig
 from model.data.splits import folds
 from model.nn.ngrams import NgramClassifier
-from model.nn.words import PREFIXES, WordHasher
+from model.nn.words import PREFIX, WordHasher
 from model.progress import progress
 from model.tasks.link import memberships, rarest
-from model.tasks.occurrences import NgramVectors, hashed_batches, places, rows_at
+from model.tasks.occurrences import Hasher, NgramVectors, hashed_batches, places, rows_at
 from model.tasks.regression import balanced, regressions, regressions_with_vectors
 from model.tasks.views import combined, cross_entropies, fit_weights, is_better
 
 if TYPE_CHECKING:  # importing SciPy takes time that other commands need not wait for
     from scipy.sparse import csr_matrix
 
-MAX_DOCUMENTS = 50_000
-MAX_BYTES = 200_000_000
-"""Maximum number and size of the documents to fit on; of more, a random sample is used. Training on 136 MB of text with
-n-grams of up to three words took 4.1 GB of memory in rows of 65,536 bytes, and 5.7 GB in windows of 4,096."""
+SLOTS = 2**24
+"""Number of slots in which n-grams are counted to find frequent ones; those of a slot are counted as one."""
 CANDIDATES = 8
 """Number of n-grams considered per n-gram kept, the most frequent ones."""
 MAX_LOGITS, MAX_SIGMOIDS = 120_000, 1_000_000
@@ -59,8 +57,6 @@ PRIOR, SHORT = 0.1, 0.01
 """The prior of the view is PRIOR times the quantile SHORT of the squared lengths of the training windows. With larger
 priors, scores of parts of 2 to 64 words of held-out IMDb reviews fit no better, and classifiers of 20 classes and 100
 to 300 documents are up to a point less accurate: documents share few n-grams with so few others."""
-PREFIX = 15
-"""Stands for the length in words of a prefix of a word. N-grams have at most 8 words."""
 KINDS = {
     "sublinear": {True: "k occurrences counted 1 + log k times", False: "counted once"},
     "prefixes": {True: "with prefixes of words", False: "with whole words only"},
@@ -217,21 +213,38 @@ class Counted:
 
 
 def count(
-    hasher: WordHasher, texts: Sequence[bytes], max_length: int, overlap: int, groups: Sequence[str] = ()
+    hasher: Hasher,
+    texts: Sequence[bytes],
+    max_length: int,
+    overlap: int,
+    groups: Sequence[str] = (),
+    limit: int | None = None,
 ) -> Counted:
-    """Find the n-grams of all windows of the documents. Raises: ValueError if no document contains a word.
+    """Find the n-grams of all windows of the documents.
 
-    `groups` holds the group of each document, if the data has groups.
+    Args:
+        hasher: finds the n-grams.
+        texts: the documents.
+        max_length: maximum length of a window in bytes.
+        overlap: minimum overlap of neighbouring windows in bytes.
+        groups: group of each document, if the data has groups.
+        limit: approximate maximum number of n-grams, those in the most windows; None for all. Counting takes twice as
+            long, and less memory.
+
+    Raises: ValueError if no document contains an n-gram.
+
     """
     from scipy.sparse import csr_matrix
 
     spans = [cut(len(text), max_length, overlap, "windows") for text in texts]
     windows = [take(text, part) for text, parts in zip(texts, spans, strict=True) for part in parts]
-    keys = [np.unique(part, return_counts=True) for part in _keys(hasher, windows)]
+    is_counted = None if limit is None else _frequent_slots(hasher, windows, limit)
+    keys = [np.unique(part, return_counts=True) for part in _keys(hasher, windows, is_counted)]
     found, counts = (np.concatenate([part[i] for part in keys] or [np.zeros(0, dtype=np.int64)]) for i in (0, 1))
     del keys
     if not len(found):
-        raise ValueError("no document contains a word")
+        needed = "a word" if isinstance(hasher, WordHasher) else f"{min(hasher.lengths)} bytes"
+        raise ValueError(f"no document contains {needed}")
     hashes, columns = np.unique(found & (2**31 - 1), return_inverse=True)
     rows, length = found >> 35, (found >> 31) & 15
     lengths = np.zeros(len(hashes), dtype=np.int64)
@@ -246,14 +259,28 @@ def count(
     return Counted(hashes, lengths, occurrences, means, group)
 
 
-def _keys(hasher: WordHasher, windows: Sequence[bytes]) -> Iterator[NDArray[np.int64]]:
-    """For each batch of windows, one int64 per occurrence: its window, length or PREFIX (4 bits) and hash (31 bits)."""
-    lengths = [*range(1, hasher.longest + 1), *([PREFIX] * len(PREFIXES) if hasher.prefixes else ())]
-    length = torch.tensor(lengths, device=hasher.positions.device).unsqueeze(1)
+def _keys(
+    hasher: Hasher, windows: Sequence[bytes], is_counted: NDArray[np.bool_] | None = None
+) -> Iterator[NDArray[np.int64]]:
+    """For each batch of windows, one int64 per occurrence: its window, length or PREFIX (4 bits) and hash (31 bits).
+
+    Only n-grams whose slot, the lowest bits of their hash, is marked in `is_counted`; all by default.
+    """
+    length = torch.tensor(hasher.lengths, device=hasher.positions.device).unsqueeze(1)
     for chosen, hashes, doc_index in hashed_batches(hasher, windows):
         window = torch.tensor(chosen, device=hashes.device)[doc_index]
-        keys = (window * 16 + length) * 2**31 + hashes
-        yield keys[hashes >= 0].cpu().numpy()
+        keys = ((window * 16 + length) * 2**31 + hashes)[hashes >= 0].cpu().numpy()
+        yield keys if is_counted is None else keys[is_counted[keys & (len(is_counted) - 1)]]
+
+
+def _frequent_slots(hasher: Hasher, windows: Sequence[bytes], limit: int) -> NDArray[np.bool_]:
+    """The slots whose n-grams are in the most windows, (SLOTS,): at least `limit`, unless fewer are used."""
+    counts = np.zeros(SLOTS, dtype=np.int32)
+    for keys in _keys(hasher, windows):
+        np.add.at(counts, np.unique(keys) & (SLOTS - 1), 1)
+    least = np.partition(counts, SLOTS - limit)[SLOTS - limit] if limit < SLOTS else 1
+    is_frequent: NDArray[np.bool_] = counts >= max(1, least)
+    return is_frequent
 
 
 def inverse_document_frequency(of_class: Doubles, sizes: Doubles) -> Doubles:
@@ -348,9 +375,11 @@ def choose(
     config: NgramViewConfig,
     losses: HeldOutLosses = scaled_losses,
     learn: LearnVectors | None = None,
+    lengths: Sequence[int] | None = None,
 ) -> Choice:
     """Choose the hyperparameters with the smallest mean loss of held-out documents.
 
+    `lengths` are the maximum lengths of an n-gram that are tried, ascending; by default, all up to that of the recipe.
     `learn` learns vectors of n-grams without the held-out documents; without it, the choice uses none.
 
     N-grams are selected and scaled without the held-out documents: their labels would make rare n-grams look better
@@ -364,11 +393,11 @@ def choose(
         kept = np.sort(np.random.default_rng(0).permutation(len(labels))[:limit])
         counted, labels = counted.of_documents(kept), labels[kept]
     of_kept = None if learn is None else lambda rest: learn(kept[rest])
-    others = _strengths(config)
-    settings = (1 + len(config.tried)) * (config.longest * len(SCALES) + len(others)) + counted.has_groups
+    others, tried = _strengths(config), lengths or range(1, config.longest + 1)
+    settings = (1 + len(config.tried)) * (len(tried) * len(SCALES) + len(others)) + counted.has_groups
     total = settings + (0 if learn is None else NUM_VECTOR_SETTINGS)
     with _comparing(counted, labels, num_classes, config, total, losses, of_kept) as compared:
-        best = _best_without_vectors(compared, others)
+        best = _best_without_vectors(compared, tried, others)
         return best if learn is None else _best_with_vectors(compared, best)
 
 
@@ -470,10 +499,9 @@ class _Comparison:
         )
 
 
-def _best_without_vectors(compared: _Comparison, strengths: Sequence[float]) -> Choice:
+def _best_without_vectors(compared: _Comparison, lengths: Sequence[int], strengths: Sequence[float]) -> Choice:
     """The best length, scales, strength and values of the keys in `tried`; with groups, also whether to discount."""
-    longest = compared.config.longest
-    choices = [Choice(n, scaling, FIRST_STRENGTH) for n in range(1, longest + 1) for scaling in SCALES]
+    choices = [Choice(n, scaling, FIRST_STRENGTH) for n in lengths for scaling in SCALES]
     if compared.counted.has_groups:
         discount = compared.best_of([choices[-1], replace(choices[-1], discount=True)]).discount
         choices = [replace(choice, discount=discount) for choice in choices]

@@ -11,8 +11,12 @@ from torch import Tensor
 
 from artifact.arrays import Doubles, Floats
 from artifact.documents import pad_rows
+from model.nn.stem import ByteHasher
 from model.nn.words import WordHasher
 from model.progress import progress
+
+Hasher = WordHasher | ByteHasher
+"""Finds n-grams in documents."""
 
 BATCH = 64
 MIN_OCCURRENCES = 2
@@ -122,7 +126,7 @@ def rows_at(values: NDArray[Any], place: NDArray[np.int64], is_there: NDArray[np
     return found
 
 
-def hashed_batches(hasher: WordHasher, texts: Sequence[bytes]) -> Iterator[tuple[list[int], Tensor, Tensor]]:
+def hashed_batches(hasher: Hasher, texts: Sequence[bytes]) -> Iterator[tuple[list[int], Tensor, Tensor]]:
     """Hash all n-grams of the documents in batches, the shortest documents first.
 
     Shape:  yields the indices in `texts` of the documents of a batch; hashes (longest, M) int64, -1 for none; and

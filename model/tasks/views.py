@@ -1,6 +1,6 @@
 """Training of a classifier with two views: rounds of the vector view, and the weights of both views.
 
-Used by `model.tasks.words`.
+Used by `model.tasks.two_views`.
 """
 
 import random

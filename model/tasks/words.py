@@ -1,25 +1,8 @@
-"""Text classification by a model of words (`WordClassifier`), trained in stages.
+"""Text classification by a model of words (`WordClassifier`)."""
 
-1. Vectors of n-grams, learned from labelled and unlabelled documents.
-2. The n-gram view: a linear classifier over word n-grams, fitted to the labels, with or without these vectors.
-3. The n-grams of this view in all documents, in order, and their vectors.
-4. The vector view, a classifier over these vectors, in rounds. It learns from the labels, and on unlabelled documents
-   from the probabilities of a teacher: the n-gram view in the first round, then both views together.
-5. The weights of both views' logits. The vector view is left out unless it lowers the cross-entropy on validation by
-   more than a standard error.
-6. If the recipe asks for it, the n-gram view is fitted again, on the rows of all splits.
-
-The first two steps are one stage. Each stage but that of step 3 keeps its result in the run folder. Each round has a
-folder of its own and resumes from its own checkpoint.
-"""
-
-import copy
-import json
 import random
-import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -28,78 +11,43 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from artifact.arrays import Floats
 from artifact.documents import cut, take
-from artifact.tasks.classification import KnownWords, stretch_bounds
-from model.config.data import DocumentsConfig
-from model.config.models import RoundConfig, VectorViewConfig
-from model.config.run import ClassificationRun
-from model.data.documents import DocumentSet, LabelledDocuments
+from artifact.tasks.classification import KnownWords
+from model.data.documents import DocumentSet
 from model.data.sampling import sample
 from model.errors import UserError
-from model.nn.classifier import STRETCH_BYTES, WordClassifier
+from model.nn.classifier import WordClassifier
+from model.nn.tokens import TokenClassifier
 from model.nn.vectors import VectorClassifier
 from model.nn.words import WordHasher
 from model.tasks.base import LENGTH, Finished
-from model.tasks.classification import ClassificationTask, crop
-from model.tasks.graphs import Arrays, ExportGraph, golden_documents, module_functions
+from model.tasks.classification import crop
+from model.tasks.graphs import Arrays, ExportGraph, golden_documents
 from model.tasks.lengths import choose_length, with_keys
-from model.tasks.link import Outputs, link_of
-from model.tasks.ngrams import MAX_BYTES, MAX_DOCUMENTS, Choice, Counted, Fitted, choose, count, fit
-from model.tasks.occurrences import Occurrences, hash_ngrams, known_ids, mean_vectors, principal_vectors
-from model.tasks.predictions import AllOutputs, Stretch
-from model.tasks.regression import balanced
-from model.tasks.rows import run_on_windows
-from model.tasks.views import (
-    VectorRound,
-    combined,
-    cross_entropies,
-    fit_weights,
-    held_out_logits,
-    is_better,
-    mean_of_windows,
-    vector_logits,
-)
-from model.training import checkpoint
-from model.training.checkpoint import BEST, FINAL, LAST, Progress, RunFolder
-from model.training.loop import Trainer, peak_memory_bytes
-from model.training.stages import MODEL, Stage
+from model.tasks.link import Outputs
+from model.tasks.ngrams import Choice, Counted, choose
+from model.tasks.occurrences import Occurrences, hash_ngrams, known_ids, mean_vectors
+from model.tasks.two_views import HAS_VECTOR_VIEW, MAX_BYTES, NgramView, TwoViewTask
+from model.tasks.views import VectorRound, mean_of_windows, vector_logits
+from model.training.checkpoint import RunFolder
 
 if TYPE_CHECKING:
     from model.tasks.document_vectors import VectorLearner
 
-NGRAMS = "ngram_view"
-"""Key of a fact: hyperparameters of the n-gram view that training chose."""
 WORDS = "words"
 """Key of a fact: the rule by which words are found. Checkpoints of before the rule UNICODE have none."""
 UNICODE = "unicode"
 """Rule of `WordHasher`."""
-CHOICE_FILE, VECTORS_FILE, VIEW_FILE = "choice.json", "ngram-vectors.npz", "ngram-view.npz"
-"""Files of a run folder: hyperparameters of the n-gram view, its vectors while they are learned, the fitted view."""
 MAX_UNLABELLED = 200_000
 """Maximum number of unlabelled documents from which vectors are learned; of more, a random sample is used."""
 PRIOR = 0.1
 """The prior of the vector view, as a share of the median number of n-grams of a document; see `model.tasks.ngrams`."""
 LOW = 0.01
 """Share of the validation documents with fewer known words than `KnownWords.low`."""
-NGRAM_STAGE = "n-gram view"
-"""Name of the first stage."""
-HAS_VECTOR_VIEW = "has_vector_view"
-"""Key of a fact: whether training kept the vector view."""
 
 
-class WordTask(ClassificationTask):
+class WordTask(TwoViewTask):
     """Text classification by a model of words."""
-
-    @property
-    def documents(self) -> DocumentsConfig:
-        """Where the documents come from."""
-        return self.config.data
-
-    @property
-    def vector_config(self) -> VectorViewConfig:
-        """The vector view; without one in the recipe, it has no rounds."""
-        return self.config.model.vector_view or VectorViewConfig()
 
     def with_length(self, data: DocumentSet, given: Collection[str]) -> Self:
         """The task with the length that cross-validation chooses, once for a run; `given` are keys of the user."""
@@ -111,42 +59,6 @@ class WordTask(ClassificationTask):
             print(found["reason"], flush=True)
         return replace(self.knowing(**{LENGTH: found}), config=with_keys(self.config, found["keys"]))
 
-    def trained(self, progress: Progress) -> tuple[str, ...]:
-        read = f"{self.length:,} bytes at once"
-        line = f"the model is the n-gram view ({_described(Choice(**self.facts[NGRAMS]))}; {read})"
-        with_both = [one for one in progress.history if one["stage"] != NGRAM_STAGE]
-        if not with_both:
-            return (f"{line} alone; the vector view with S3Attention was not trained: it needs --unlabelled documents",)
-        gain = (
-            f"validation cross-entropy {with_both[-1]['validation_cross_entropy']:.4f} with it, "
-            f"{progress.history[0]['validation_cross_entropy']:.4f} without"
-        )
-        if self.facts[HAS_VECTOR_VIEW]:
-            return (f"{line} and the vector view with S3Attention: {gain}",)
-        return (f"{line} alone; the vector view with S3Attention was left out: {gain}",)
-
-    def stages(self, data: DocumentSet) -> Sequence[Stage]:
-        training, rounds = self.config.training, self.vector_config.rounds
-        documents, needed = len(data.train) + len(data.unlabelled), training.batch_size * training.batches_per_step
-        if rounds and documents < needed:
-            raise UserError(
-                "training.batch_size times training.batches_per_step must be at most "
-                f"{documents}, the number of documents, not {needed}"
-            )
-        names = [f"round {number}" for number in range(1, 1 + len(rounds))]
-        stages = [Stage(NGRAM_STAGE, partial(fit_ngrams, self, data))]
-        if rounds:
-            stages.append(Stage("n-grams", partial(find_ngrams, self, data), (NGRAM_STAGE,)))
-            before = "n-grams"
-            for number, name in enumerate(names, 1):
-                train = partial(train_round, self, data, number)
-                stages.append(Stage(name, train, (NGRAM_STAGE, "n-grams", before)))
-                before = name
-        stages.append(Stage(MODEL, partial(weigh_views, self), (NGRAM_STAGE, *names)))
-        if self.config.data.final_fit:
-            stages.append(Stage("final fit", partial(fit_ngrams_on_all, self, data), (MODEL,)))
-        return stages
-
     def with_facts_of(self, data: DocumentSet) -> Self:
         return super().with_facts_of(data).knowing(**{WORDS: UNICODE})
 
@@ -154,25 +66,72 @@ class WordTask(ClassificationTask):
         if self.facts.get(WORDS) != UNICODE:
             raise UserError(f"{path} was trained on words found by an earlier rule; train again, with another name")
 
-    def build(self) -> WordClassifier:
-        config = self.recipe.model
-        view, chosen = config.ngram_view, self.facts.get(NGRAMS)
-        ngram_view = view if chosen is None else Choice(**chosen).of(view)
-        return WordClassifier(config.model_copy(update={"ngram_view": ngram_view}), len(self.facts["labels"]))
+    def hasher(self) -> WordHasher:
+        view = self.config.model.ngram_view
+        return WordHasher(view.longest, self.length, prefixes=view.prefixes or "prefixes" in view.tried)
 
-    def seeded(self) -> WordClassifier:
-        """A new model, the same one for the same facts."""
-        torch.manual_seed(self.config.seed)
-        return self.build()
-
-    @property
-    def recipe(self) -> ClassificationRun:
-        config = self.config.model
-        if self.facts.get(HAS_VECTOR_VIEW, config.has_rounds):
-            return self.config
-        return self.config.model_copy(
-            update={"model": config.model_copy(update={"encoder": None, "vector_view": None})}
+    def described(self, choice: Choice) -> str:
+        return (
+            f"n-grams of up to {choice.longest} words{' and prefixes of words' if choice.prefixes else ''}"
+            f"{', counted 1 + log k times' if choice.sublinear else ''}"
+            f", scales {choice.scaling}, C = {choice.strength:g}"
+            f"{f', C of vectors = {choice.vector_strength:g}' if choice.vector_strength else ', without vectors'}"
+            f"{', n-grams of the own group discounted' if choice.discount else ''}"
         )
+
+    def chosen(self, counted: Counted, labels: NDArray[np.int64], learner: "VectorLearner | None") -> Choice:
+        learn = None if learner is None else learner.learn
+        return choose(counted, labels, len(self.facts["labels"]), self.config.model.ngram_view, learn=learn)
+
+    def vector_learner(
+        self, texts: Sequence[bytes], labels: NDArray[np.int64], unlabelled: Sequence[bytes]
+    ) -> "VectorLearner | None":
+        """The learner of n-gram vectors, of a sample if there are many unlabelled documents; None without vectors."""
+        if not self.config.model.ngram_vectors.epochs:
+            return None
+        # Importing Numba takes a second, which other commands need not wait for.
+        from model.tasks.document_vectors import vector_learner
+
+        chosen = sample(list(map(len, unlabelled)), MAX_UNLABELLED, MAX_BYTES) if unlabelled else []
+        return vector_learner(
+            WordHasher(self.config.model.ngram_view.longest, self.length),
+            (texts, [unlabelled[i] for i in chosen]),
+            labels,
+            self.length,
+            self.overlap,
+            self.config.model.ngram_vectors,
+            self.config.seed,
+        )
+
+    def read_corpus(self, data: DocumentSet, folder: RunFolder, ngrams: NgramView) -> "WordCorpus":
+        """The n-grams of the n-gram view in all documents, and a vector view with their vectors."""
+        del folder
+        model = ngrams.task.knowing(**{HAS_VECTOR_VIEW: True}).seeded()
+        assert isinstance(model, WordClassifier)
+        model.ngram_view = ngrams.model.ngram_view
+        length, hasher, generator = self.length, model.words, random.Random(self.config.seed)
+        windows = [
+            [take(text, spans) for spans in cut(len(text), length, self.overlap, "windows")]
+            for text in data.validation.texts
+        ]
+        rows = [
+            *(
+                [crop(text, length, self.config.data.crop, generator) for text in texts]
+                for texts in (data.train.texts, data.unlabelled)
+            ),
+            [row for rows in windows for row in rows],
+        ]
+        known = ngrams.fitted.hashes.astype(np.int32)
+        train, unlabelled, validation = (known_ids(hash_ngrams(hasher, part), known, first=1) for part in rows)
+        view = model.vector_view
+        assert view is not None
+        prior = PRIOR * float(np.median(train.counts()))
+        view.set_vectors(ngrams.token_vectors, mean_vectors(train, ngrams.token_vectors), prior)
+        return WordCorpus(self, data, model, train, unlabelled, validation, tuple(map(len, windows)))
+
+    def build(self) -> WordClassifier:
+        config = self.recipe.model.model_copy(update={"ngram_view": self.view})
+        return WordClassifier(config, len(self.facts["labels"]))
 
     def graphs(self, model: nn.Module) -> tuple[ExportGraph, ...]:
         assert isinstance(model, WordClassifier)
@@ -180,10 +139,7 @@ class WordTask(ClassificationTask):
         return (ExportGraph("model", model, golden, outputs, self.config.model.buckets, model.with_fixed_shapes()),)
 
     def finish(self, model: nn.Module, final: nn.Module | None, data: DocumentSet) -> Finished:
-        """Quantise the tables; divide the logits by the temperature; count the known words of the validation split."""
-        for one in (model, final):
-            if isinstance(one, WordClassifier):
-                one.quantise()
+        """Also count the known words of the validation split."""
         finished = super().finish(model, final, data)
         assert isinstance(model, WordClassifier)
         known = self._known(model, data.validation.texts).model_dump()
@@ -200,69 +156,17 @@ class WordTask(ClassificationTask):
         low, median = np.quantile(counts[:, 0] / counts[:, 1].clip(min=1), (LOW, 0.5)).round(4).tolist()
         return KnownWords(low=low, median=median)
 
-    def stretches(self, compute: AllOutputs, text: bytes) -> Sequence[Stretch]:
-        """The contributions, as the mean over the windows; the stretches of overlapping windows overlap."""
-        plan = cut(len(text), self.length, self.overlap, "windows")
-        (parts,) = run_on_windows(
-            lambda inputs: compute(inputs)[1], [text], self.length, self.overlap, self.config.model.buckets
-        )
-        found = [
-            Stretch(*bounds, contributions.astype(np.float64) / len(plan))
-            for spans, part in zip(plan, parts, strict=True)
-            for bounds, contributions in zip(stretch_bounds(spans, STRETCH_BYTES), part, strict=False)  # less padding
-        ]
-        return sorted(found, key=lambda stretch: stretch[:2])
-
     def manifest(self, golden: Arrays) -> dict[str, Any]:
-        base = (golden["logits"] - golden["contributions"].sum(axis=1)).mean(axis=0, dtype=np.float64)
-        return super().manifest(golden) | {
-            "words": self.facts[WORDS],
-            "stretches": {"length": STRETCH_BYTES, "base": base.tolist()},
-        }
+        return super().manifest(golden) | {"words": self.facts[WORDS]}
 
 
 @dataclass(frozen=True)
-class Effort:
-    """What the stages have taken so far."""
-
-    seconds: float
-    examples_per_second: float
-    """Of the last stage."""
-    peak_memory_bytes: int
-
-
-@dataclass(frozen=True)
-class NgramView:
-    """Output of the stage `n-gram view`."""
+class WordCorpus:
+    """The n-grams of all documents that the vector view reads, as its ids."""
 
     task: WordTask
-    """With the facts of a model without a vector view."""
+    data: DocumentSet
     model: WordClassifier
-    """With this view alone."""
-    logits: Outputs
-    """Logits of the validation documents."""
-    unlabelled: Outputs
-    """Logits of the unlabelled documents, for a model with rounds."""
-    fitted: Fitted
-    token_vectors: Floats
-    """Vectors of the n-grams of `fitted` for a model with rounds, (R, dim)."""
-    weights: tuple[float, float]
-    """Weights of the views, the second one 0."""
-    losses: NDArray[np.float64]
-    """Cross-entropy of each validation document."""
-    record: dict[str, Any]
-    """Line of metrics.jsonl."""
-    effort: Effort
-
-
-@dataclass(frozen=True)
-class Corpus:
-    """Output of the stage `n-grams`: the n-grams of all documents that the vector view reads, as its ids."""
-
-    view: VectorClassifier
-    """The vector view with the vectors of its n-grams, not yet trained."""
-    model: WordClassifier
-    """The whole model; its own vector view is not trained."""
     train: Occurrences
     """One crop of each training document."""
     unlabelled: Occurrences
@@ -271,293 +175,25 @@ class Corpus:
     """All windows of the validation documents."""
     window_counts: tuple[int, ...]
     """Number of windows of each validation document."""
+
     teacher: Outputs | None = None
-    """None: the n-gram view is the first teacher. This and the following are as in `VectorView`, before any round."""
-    records: tuple[dict[str, Any], ...] = ()
-    effort: Effort | None = None
 
-
-@dataclass(frozen=True)
-class VectorView:
-    """Output of the stages `round N`."""
-
-    view: VectorClassifier
-    """The trained vector view."""
-    model: WordClassifier
-    """The whole model; its own vector view is not trained."""
-    teacher: Outputs | None
-    """Combined logits of both views for the unlabelled documents; None after the last round, and if there are none."""
-    weights: tuple[float, float]
-    """Weights of both views."""
-    losses: NDArray[np.float64]
-    """Cross-entropy of each validation document."""
-    records: tuple[dict[str, Any], ...]
-    """Lines of metrics.jsonl, except that of the n-gram view."""
-    effort: Effort
-
-
-def fit_ngrams(task: WordTask, data: DocumentSet, folder: RunFolder) -> NgramView:
-    """Choose the hyperparameters of the n-gram view and fit it; kept in ngram-view.npz. Raises: UserError."""
-    folder.begin()
-    path = folder.path / VIEW_FILE
-    if not path.is_file():
-        checkpoint.write_arrays(path, _fitted_ngrams(task, data, folder))
-        (folder.path / VECTORS_FILE).unlink(missing_ok=True)  # up to 1 GB
-    with checkpoint.reading_result(path) as file, np.load(file) as stored:
-        token_vectors = stored["token_vectors"]
-        effort = Effort(*(stored[field.name].item() for field in fields(Effort)))
-        chosen = {field.name: stored[field.name].item() for field in fields(Choice) if field.name in stored}
-        hashes, scales, weights, bias, prior = (stored[field.name] for field in fields(Fitted))
-        fitted = Fitted(hashes, scales, weights, bias, prior.item())
-    task = task.knowing(**{NGRAMS: asdict(Choice(**chosen)), HAS_VECTOR_VIEW: False})
-    model = task.seeded()
-    fitted.fill(model.ngram_view)
-    function = module_functions(task.graphs(model), folder.device)[0]
-    logits = task.document_logits(function, data.validation.texts)
-    labels = np.array(data.validation.labels)
-    record, losses = _record(NGRAM_STAGE, task.metric, logits, None, labels, effort)
-    folder.write_metrics([record])
-    unlabelled = task.document_logits(function, data.unlabelled if task.vector_config.rounds else ())
-    weights = fit_weights(logits, None, labels)
-    return NgramView(task, model, logits, unlabelled, fitted, token_vectors, weights, losses, record, effort)
-
-
-def _fitted_ngrams(task: WordTask, data: DocumentSet, folder: RunFolder) -> dict[str, Any]:
-    """Choose the hyperparameters of the n-gram view and fit it; returns both, and what the fit took."""
-    started = time.perf_counter()
-    config, num_classes = task.config.model.ngram_view, len(task.facts["labels"])
-    texts, labels, counted = _count(task, data.train)
-    learner = _vector_learner(task, texts, labels, data.unlabelled)
-    choice = _chosen(folder.path / CHOICE_FILE, task, counted, labels, learner)
-    vectors = None
-    if learner is not None and (choice.vector_strength or task.vector_config.rounds):
-        vectors = learner.learn(np.arange(len(labels)), folder.path / VECTORS_FILE)
-    print(f"n-gram view, chosen by cross-validation: {_described(choice)}")
-    if choice.reason:
-        print(f"n-gram view: {choice.reason}")
-    print(f"n-gram view: fitted to {len(labels):,} documents ...", flush=True)
-    fitted = fit(counted, labels, num_classes, config, choice, vectors)
-    token_vectors = np.zeros((0, 0), dtype=np.float32)
-    if vectors is not None and task.vector_config.rounds:
-        token_vectors = principal_vectors(vectors, fitted.hashes, fitted.scales, task.config.model.required_encoder.dim)
-    seconds = time.perf_counter() - started
-    effort = Effort(seconds, len(labels) / seconds, peak_memory_bytes(torch.device("cpu")))
-    chosen = {key: value for key, value in asdict(choice).items() if value is not None}
-    return {**vars(fitted), "token_vectors": token_vectors, **chosen, **asdict(effort)}
-
-
-def _described(choice: Choice) -> str:
-    """The hyperparameters of the n-gram view in words."""
-    return (
-        f"n-grams of up to {choice.longest} words{' and prefixes of words' if choice.prefixes else ''}"
-        f"{', counted 1 + log k times' if choice.sublinear else ''}, scales {choice.scaling}, C = {choice.strength:g}"
-        f"{f', C of vectors = {choice.vector_strength:g}' if choice.vector_strength else ', without vectors'}"
-        f"{', n-grams of the own group discounted' if choice.discount else ''}"
-    )
-
-
-def _chosen(
-    path: Path, task: WordTask, counted: Counted, labels: NDArray[np.int64], learner: "VectorLearner | None"
-) -> Choice:
-    """The hyperparameters of the n-gram view, kept in a file."""
-    if not path.is_file():
-        num_classes, learn = len(task.facts["labels"]), None if learner is None else learner.learn
-        config = task.config.model.ngram_view
-        choice = choose(counted, labels, num_classes, config, learn=learn)
-        view = choice.of(config)
-        choice = replace(choice, sublinear=view.sublinear, prefixes=view.prefixes)
-        with checkpoint.replacing(path) as partial_path:
-            partial_path.write_text(json.dumps(asdict(choice)))
-    with checkpoint.reading_result(path) as file:
-        return Choice(**json.load(file))
-
-
-def _vector_learner(
-    task: WordTask, texts: Sequence[bytes], labels: NDArray[np.int64], unlabelled: Sequence[bytes]
-) -> "VectorLearner | None":
-    """The learner of n-gram vectors, of a sample if there are many unlabelled documents; None without vectors."""
-    if not task.config.model.ngram_vectors.epochs:
-        return None
-    # Importing Numba takes a second, which other commands need not wait for.
-    from model.tasks.document_vectors import vector_learner
-
-    chosen = sample(list(map(len, unlabelled)), MAX_UNLABELLED, MAX_BYTES) if unlabelled else []
-    return vector_learner(
-        WordHasher(task.config.model.ngram_view.longest, task.length),
-        (texts, [unlabelled[i] for i in chosen]),
-        labels,
-        task.length,
-        task.overlap,
-        task.config.model.ngram_vectors,
-        task.config.seed,
-    )
-
-
-def _count(task: WordTask, documents: LabelledDocuments) -> tuple[Sequence[bytes], NDArray[np.int64], Counted]:
-    """Texts of the documents, or of a sample if there are many, their labels and n-grams. Raises: UserError."""
-    chosen = sample(list(map(len, documents.texts)), MAX_DOCUMENTS, MAX_BYTES)
-    view = task.config.model.ngram_view
-    hasher = WordHasher(view.longest, task.length, prefixes=view.prefixes or "prefixes" in view.tried)
-    texts = [documents.texts[i] for i in chosen]
-    if len(texts) < len(documents):
-        print(f"n-gram view: fitted on a random {len(texts):,} of {len(documents):,} documents")
-    groups = [documents.groups[i] for i in chosen] if documents.groups else []
-    try:
-        counted = count(hasher, texts, task.length, task.overlap, groups)
-    except ValueError as error:
-        raise UserError(f"training documents: {error}") from None
-    return texts, np.array([documents.labels[i] for i in chosen]), counted
-
-
-def find_ngrams(task: WordTask, data: DocumentSet, folder: RunFolder, ngrams: NgramView) -> Corpus:
-    """Find the n-grams of the n-gram view in all documents, and give their vectors to the vector view."""
-    del folder
-    model = ngrams.task.knowing(**{HAS_VECTOR_VIEW: True}).seeded()
-    model.ngram_view = ngrams.model.ngram_view
-    length, hasher, generator = task.length, model.words, random.Random(task.config.seed)
-    windows = [
-        [take(text, spans) for spans in cut(len(text), length, task.overlap, "windows")]
-        for text in data.validation.texts
-    ]
-    rows = [
-        *(
-            [crop(text, length, task.config.data.crop, generator) for text in texts]
-            for texts in (data.train.texts, data.unlabelled)
-        ),
-        [row for rows in windows for row in rows],
-    ]
-    known = ngrams.fitted.hashes.astype(np.int32)
-    train, unlabelled, validation = (known_ids(hash_ngrams(hasher, part), known, first=1) for part in rows)
-    view = model.vector_view
-    assert view is not None
-    prior = PRIOR * float(np.median(train.counts()))
-    view.set_vectors(ngrams.token_vectors, mean_vectors(train, ngrams.token_vectors), prior)
-    return Corpus(view, model, train, unlabelled, validation, tuple(map(len, windows)))
-
-
-def train_round(
-    task: WordTask,
-    data: DocumentSet,
-    number: int,
-    folder: RunFolder,
-    ngrams: NgramView,
-    corpus: Corpus,
-    before: Corpus | VectorView,
-) -> VectorView:
-    """Train the vector view on labels, and on the teacher's probabilities of unlabelled documents; in round-NUMBER."""
-    rounds, labels = task.vector_config.rounds, np.array(data.validation.labels)
-    teacher = combined(ngrams.unlabelled, None, ngrams.weights) if before.teacher is None else before.teacher
-    soft, train = link_of(labels).probabilities(teacher), np.array(data.train.labels)
-    hard = np.eye(soft.shape[1])[train] if train.ndim == 1 else train
-    if task.is_balanced:  # the teacher's probabilities already are
-        hard = hard * balanced(train)[:, None]
-    learner = VectorRound(
-        corpus.train.followed_by(corpus.unlabelled),
-        np.concatenate((hard, soft)).astype(np.float32),
-        task.config.training.batch_size,
-        f"{task.config.seed}-{number}",
-        corpus.validation,
-        corpus.window_counts,
-        labels,
-        task.metric,
-    )
-    view = copy.deepcopy(before.view)
-    own = _fit_round(task, number, rounds[number - 1], folder, learner, view)
-    earlier = before.effort or ngrams.effort
-    effort = Effort(
-        earlier.seconds + own.seconds,
-        own.history[-1]["examples_per_second"],
-        max(earlier.peak_memory_bytes, own.peak_memory_bytes),
-    )
-    second = mean_of_windows(vector_logits(view, corpus.validation, folder.device), corpus.window_counts)
-    weights = fit_weights(ngrams.logits, second, labels)
-    record, losses = _record(f"round {number}", task.metric, ngrams.logits, second, labels, effort)
-    records = (*before.records, record)
-    folder.write_metrics([ngrams.record, *records])
-    is_teacher = number < len(rounds) and len(data.unlabelled) > 0
-    unlabelled = vector_logits(view, corpus.unlabelled, folder.device) if is_teacher else None
-    next_teacher = None if unlabelled is None else combined(ngrams.unlabelled, unlabelled, weights)
-    return VectorView(view, before.model, next_teacher, weights, losses, records, effort)
-
-
-def _fit_round(
-    task: WordTask, number: int, config: RoundConfig, folder: RunFolder, learner: VectorRound, view: VectorClassifier
-) -> Progress:
-    """Train the vector view for a round, or resume it, and load its best weights."""
-    training = task.config.training
-    rate = training.model_copy(update={"learning_rate": training.learning_rate * config.rate})
-    name, run = f"round-{number}", task.config.model_copy(update={"training": rate})
-    folder = folder.inside(name, run)
-    view.to(folder.device)
-    view.set_dropout(config.dropout, config.pooled_dropout, config.ngram_dropout)
-    torch.manual_seed(task.config.seed)
-    print(f"{name}: {learner.examples_per_epoch:,} documents an epoch", flush=True)
-    resumed = folder.resumed()
-    progress, state = (folder.started(), None) if resumed is None else (resumed.progress, resumed.state)
-    progress = Trainer(folder, learner, view, progress, state)()
-    checkpoint.load_best(view, folder.path)
-    view.eval()
-    return progress
-
-
-def weigh_views(task: WordTask, folder: RunFolder, ngrams: NgramView, *rounds: VectorView) -> Progress:
-    """Combine the views, or leave the vector view out; writes best.pt and last.pt."""
-    model, weights, facts = ngrams.model, ngrams.weights, {**folder.facts, **ngrams.task.facts}
-    records, effort = [ngrams.record, *(rounds[-1].records if rounds else ())], ngrams.effort
-    best = records[0]
-    if rounds:
-        both, effort = rounds[-1], rounds[-1].effort
-        is_kept = both.weights[1] > 0 and is_better(both.losses, ngrams.losses)
-        print(
-            f"vector view {'kept' if is_kept else 'left out'}: validation cross-entropy "
-            f"{both.losses.mean():.4f} with it, {ngrams.losses.mean():.4f} without"
+    def learner(self, targets: NDArray[np.float32], seed: str) -> VectorRound:
+        return VectorRound(
+            self.train.followed_by(self.unlabelled),
+            targets,
+            self.task.config.training.batch_size,
+            seed,
+            self.validation,
+            self.window_counts,
+            np.array(self.data.validation.labels),
+            self.task.metric,
         )
-        if is_kept:
-            model, weights, facts, best = both.model, both.weights, {**facts, HAS_VECTOR_VIEW: True}, records[-1]
-            model.vector_view = both.view
-    model.weights.copy_(torch.tensor(weights))
-    progress = folder.started()
-    progress.best, progress.epoch = best[f"validation_{task.metric}"], task.config.training.epochs
-    progress.history, progress.seconds = records, effort.seconds
-    progress.peak_memory_bytes = effort.peak_memory_bytes
-    for name in (BEST, LAST):
-        replace(folder, facts=facts).save(name, progress, {"model": model.cpu().state_dict()})
-    return progress
 
+    def validation_logits(self, view: TokenClassifier, device: torch.device) -> Outputs:
+        assert isinstance(view, VectorClassifier)
+        return mean_of_windows(vector_logits(view, self.validation, device), self.window_counts)
 
-def fit_ngrams_on_all(task: WordTask, data: DocumentSet, folder: RunFolder, progress: Progress) -> None:
-    """Fit the n-gram view again, on the rows of all splits; the vector view and the weights remain. Writes final.pt."""
-    path = folder.path / FINAL
-    if path.exists():
-        return
-    facts, joined = checkpoint.load(folder.path / BEST).facts, data.joined()
-    model = task.knowing(**facts).seeded()
-    checkpoint.load_best(model, folder.path)
-    texts, labels, counted = _count(task, joined.train)
-    config, choice = task.config.model.ngram_view, Choice(**facts[NGRAMS])
-    learner = _vector_learner(task, texts, labels, data.unlabelled) if choice.vector_strength else None
-    vectors = None if learner is None else learner.learn(np.arange(len(labels)))
-    hashes = None
-    if model.vector_view is not None:  # its vectors belong to the n-grams of the first fit
-        with checkpoint.reading_result(folder.path / VIEW_FILE) as file, np.load(file) as stored:
-            hashes = stored["hashes"]
-    fit(counted, labels, len(facts["labels"]), config, choice, vectors, hashes).fill(model.ngram_view)
-    replace(folder, facts=facts).save(FINAL, progress, {"model": model.state_dict()})
-    print(f"{path}: n-gram view fitted on all {len(joined.train)} documents")
-
-
-def _record(
-    stage: str, metric: str, first: Outputs, second: Outputs | None, labels: NDArray[np.int64], effort: Effort
-) -> tuple[dict[str, Any], NDArray[np.float64]]:
-    """Validation metrics of a stage, which are printed, and the cross-entropy of each document.
-
-    The logits of both views are combined with weights that are fitted on other documents.
-    """
-    logits, link = held_out_logits(first, second, labels), link_of(labels)
-    losses = cross_entropies(logits, labels)
-    values = {} if second is None else {f"vector_view_{metric}": link.report(second, labels)[metric]}
-    values[f"validation_{metric}"] = link.report(logits, labels)[metric]
-    values["validation_cross_entropy"] = float(losses.mean())
-    print(f"{stage}: " + ", ".join(f"{key.replace('_', ' ')} {value:.4f}" for key, value in values.items()))
-    rate, peak = effort.examples_per_second, effort.peak_memory_bytes
-    return {"stage": stage, **values, "examples_per_second": rate, "peak_memory_bytes": peak}, losses
+    def unlabelled_logits(self, view: TokenClassifier, device: torch.device) -> Outputs:
+        assert isinstance(view, VectorClassifier)
+        return vector_logits(view, self.unlabelled, device)

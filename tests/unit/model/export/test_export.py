@@ -26,7 +26,7 @@ from artifact.tasks.classification import ClassifierManifest
 from model.config.run import from_dict
 from model.data.own import DataFiles
 from model.errors import ExportMismatch
-from model.nn.classifier import ByteClassifier
+from model.nn.classifier import PaperClassifier
 from model.runs.load import load_trained
 from model.tasks.graphs import ExportGraph, golden_documents
 from model.training import checkpoint
@@ -43,14 +43,14 @@ FILES = ["README.md", "golden.npz", "manifest.json", "model.onnx", "model.ts"]
 
 
 @pytest.fixture(scope="module")
-def classifier(run: Path) -> ByteClassifier:
+def classifier(run: Path) -> PaperClassifier:
     """The exported model: the best checkpoint, calibrated."""
     classifier = load_trained(run, DataFiles()).finished.model
-    assert isinstance(classifier, ByteClassifier)
+    assert isinstance(classifier, PaperClassifier)
     return classifier
 
 
-def eager(classifier: ByteClassifier, inputs: Inputs) -> np.ndarray:
+def eager(classifier: PaperClassifier, inputs: Inputs) -> np.ndarray:
     source = ExportGraph("model", classifier, inputs, ("logits",), (inputs["bytes"].shape[1],))
     return model.export.graphs.eager(source)["logits"]
 
@@ -155,7 +155,7 @@ def test_export_manifest_describes_the_run(run: Path, manifest: ClassifierManife
 @pytest.mark.parametrize("count", [1, 2, 5])
 @pytest.mark.parametrize("format", FORMATS)
 def test_backend_agrees_with_pytorch_at_other_batch_sizes(
-    exported: Path, manifest: ClassifierManifest, classifier: ByteClassifier, format: Format, count: int
+    exported: Path, manifest: ClassifierManifest, classifier: PaperClassifier, format: Format, count: int
 ) -> None:
     inputs = random_documents(count, manifest.max_length)
     got = create_backend(manifest, exported, format=format, device="cpu").run(inputs)["logits"]
@@ -175,7 +175,7 @@ def test_backend_output_does_not_depend_on_the_rest_of_the_batch(
         assert largest_error(alone, together[i : i + 1]) <= manifest.tolerance
 
 
-def test_golden_outputs_of_the_export_equal_those_of_pytorch(exported: Path, classifier: ByteClassifier) -> None:
+def test_golden_outputs_of_the_export_equal_those_of_pytorch(exported: Path, classifier: PaperClassifier) -> None:
     with np.load(exported / "golden.npz", allow_pickle=False) as golden:
         assert sorted(golden) == ["bytes", "lengths", "logits"]
         inputs = {name: golden[name] for name in ("bytes", "lengths")}
@@ -219,7 +219,7 @@ def test_second_export_is_the_next_version(run: Path, exported: Path, tmp_path: 
 
 
 def test_check_agreement_returns_the_measured_error(
-    exported: Path, manifest: ClassifierManifest, classifier: ByteClassifier
+    exported: Path, manifest: ClassifierManifest, classifier: PaperClassifier
 ) -> None:
     golden = golden_documents(manifest.max_length)
     logits = eager(classifier, golden)

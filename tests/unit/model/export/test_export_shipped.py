@@ -23,7 +23,7 @@ from model.nn.matcher import Matcher
 from model.nn.stem import NgramStem
 from model.tasks import task_of
 from model.tasks.graphs import ExportGraph
-from model.tasks.words import NGRAMS
+from model.tasks.two_views import NGRAMS
 from tests.support.exported import has_attention, repeated_weights
 from tests.support.paths import EXPORTS
 

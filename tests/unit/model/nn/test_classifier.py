@@ -9,7 +9,7 @@ from torch import nn
 
 import model.export.graphs
 from model.config.encoder import EncoderConfig
-from model.nn.classifier import ByteClassifier
+from model.nn.classifier import PaperClassifier
 from model.tasks.graphs import ExportGraph, golden_documents
 from tests.support import reference
 from tests.support.configs import changed, with_options
@@ -29,7 +29,7 @@ def without_fourier(config: EncoderConfig) -> EncoderConfig:
 
 
 def test_classifier_equals_reference(config: EncoderConfig, documents: Documents) -> None:
-    model = ByteClassifier(config, 3)
+    model = PaperClassifier(config, 3)
     state = randomise(model)
     logits = model(*documents)
     for b, (document, length) in enumerate(zip(*documents, strict=True)):
@@ -38,14 +38,14 @@ def test_classifier_equals_reference(config: EncoderConfig, documents: Documents
 
 @pytest.mark.parametrize("use_fourier", [True, False])
 def test_gradient_reaches_every_parameter(config: EncoderConfig, documents: Documents, use_fourier: bool) -> None:
-    model = ByteClassifier(with_options(config, use_fourier=use_fourier), 3)
+    model = PaperClassifier(with_options(config, use_fourier=use_fourier), 3)
     nn.functional.cross_entropy(model(*documents), torch.tensor([0, 1, 2, 0, 1])).backward()
     expect_gradient_everywhere(model)
 
 
 def test_encoder_without_fourier_trains(without_fourier: EncoderConfig, documents: Documents) -> None:
     torch.manual_seed(0)
-    model = ByteClassifier(without_fourier, 3)
+    model = PaperClassifier(without_fourier, 3)
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2)
     losses = []
     for _ in range(30):
@@ -58,7 +58,7 @@ def test_encoder_without_fourier_trains(without_fourier: EncoderConfig, document
 
 
 def test_standardise_head_equals_standardised_inputs(config: EncoderConfig, documents: Documents) -> None:
-    model = ByteClassifier(config, 2)
+    model = PaperClassifier(config, 2)
     randomise(model)
     first = model.head[0]
     assert isinstance(first, nn.Linear)
@@ -70,7 +70,7 @@ def test_standardise_head_equals_standardised_inputs(config: EncoderConfig, docu
 
 
 def test_standardise_head_changes_only_the_first_layer_of_the_head(config: EncoderConfig, documents: Documents) -> None:
-    model = ByteClassifier(config, 2)
+    model = PaperClassifier(config, 2)
     randomise(model)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     model.standardise_head(*documents)
@@ -79,10 +79,10 @@ def test_standardise_head_changes_only_the_first_layer_of_the_head(config: Encod
 
 
 def test_reloaded_model_is_identical(config: EncoderConfig, documents: Documents, tmp_path: Path) -> None:
-    model = ByteClassifier(config, 2).eval()
+    model = PaperClassifier(config, 2).eval()
     torch.save(model.state_dict(), tmp_path / "model.pt")
     # Another seed samples other rows and columns: only the file can restore the original ones.
-    other = ByteClassifier(changed(config, sampling_seed=9), 2).eval()
+    other = PaperClassifier(changed(config, sampling_seed=9), 2).eval()
     rows = "encoder.blocks.0.attention.skeleton.rows"
     assert not torch.equal(model.state_dict()[rows], other.state_dict()[rows])
     other.load_state_dict(torch.load(tmp_path / "model.pt", weights_only=True))
@@ -90,7 +90,7 @@ def test_reloaded_model_is_identical(config: EncoderConfig, documents: Documents
 
 
 def test_logits_do_not_depend_on_the_rest_of_the_batch(config: EncoderConfig, documents: Documents) -> None:
-    model = ByteClassifier(config, 2).double().eval()
+    model = PaperClassifier(config, 2).double().eval()
     document, lengths = documents
     together = model(document, lengths)
     for i in range(len(lengths)):
@@ -99,14 +99,14 @@ def test_logits_do_not_depend_on_the_rest_of_the_batch(config: EncoderConfig, do
 
 
 def test_nul_is_not_padding(config: EncoderConfig) -> None:
-    model = ByteClassifier(config, 2).double().eval()
+    model = PaperClassifier(config, 2).double().eval()
     document = torch.zeros(2, config.seq_len, dtype=torch.uint8)
     short, long = model(document, torch.tensor([3, 4], dtype=torch.int32))
     assert not torch.allclose(short, long)
 
 
 def test_bytes_beyond_the_length_are_not_read(config: EncoderConfig, documents: Documents) -> None:
-    model = ByteClassifier(config, 2).double().eval()
+    model = PaperClassifier(config, 2).double().eval()
     document, lengths = documents
     dirty = torch.where(torch.arange(config.seq_len) < lengths[:, None], document, 77)
     assert not torch.equal(dirty, document)
@@ -115,7 +115,7 @@ def test_bytes_beyond_the_length_are_not_read(config: EncoderConfig, documents: 
 
 def test_bfloat16_stays_close_to_float32(config: EncoderConfig, documents: tuple[torch.Tensor, torch.Tensor]) -> None:
     """Mixed precision as on a GPU: the Fourier convolution stays in float32, and gradients are finite."""
-    model = ByteClassifier(config, 3)
+    model = PaperClassifier(config, 3)
     model.eval()
     expected = model(*documents).detach()
     with torch.autocast("cpu", torch.bfloat16):
@@ -131,7 +131,7 @@ def test_bfloat16_stays_close_to_float32(config: EncoderConfig, documents: tuple
 
 
 def test_mean_counts_padding_as_zero_if_masked(config: EncoderConfig, documents: Documents) -> None:
-    model = ByteClassifier(config, 2)
+    model = PaperClassifier(config, 2)
     randomise(model)
     x, lengths = model.encoder(*documents), documents[1]
     counted = [int(length) if config.masks_padding else config.seq_len for length in lengths]
@@ -143,7 +143,7 @@ def test_mean_counts_padding_as_zero_if_masked(config: EncoderConfig, documents:
 def test_backends_agree(config: EncoderConfig, tmp_path: Path) -> None:
     """Eager, ONNX Runtime and TorchScript, in one batch and row by row, to 1e-5."""
     torch.manual_seed(0)
-    model_ = ByteClassifier(changed(config, num_layers=1), 3).eval()
+    model_ = PaperClassifier(changed(config, num_layers=1), 3).eval()
     source = ExportGraph("model", model_, golden_documents(config.seq_len), ("logits",), (config.seq_len,))
     output = model.export.graphs.eager(source)
     with warnings.catch_warnings():

@@ -14,7 +14,7 @@ from model.config.attentions import S3Options
 from model.config.encoder import EncoderConfig
 from model.config.models import ClassifierConfig
 from model.nn.attention.s3 import DENSE_LENGTH, Smoother
-from model.nn.classifier import ByteClassifier
+from model.nn.classifier import PaperClassifier
 from tests.support import reference
 from tests.support.configs import changed, with_options
 from tests.support.numerics import close, expect_gradient_everywhere, randomise, same
@@ -38,7 +38,7 @@ def arbitrary(length: int) -> bytes:
 @pytest.mark.parametrize("num_layers", [0, 1, 2])
 def test_classifier_equals_reference(aware: EncoderConfig, num_layers: int) -> None:
     config = changed(aware, num_layers=num_layers)
-    model = ByteClassifier(config, 3)
+    model = PaperClassifier(config, 3)
     state = randomise(model)
     texts = [arbitrary(length) for length in LENGTHS]
     for text, logits in zip(texts, model(*padded(texts, 24)), strict=True):
@@ -47,14 +47,14 @@ def test_classifier_equals_reference(aware: EncoderConfig, num_layers: int) -> N
 
 @pytest.mark.parametrize("use_fourier", [True, False])
 def test_gradient_reaches_every_parameter(aware: EncoderConfig, use_fourier: bool) -> None:
-    model = ByteClassifier(with_options(aware, use_fourier=use_fourier), 3)
+    model = PaperClassifier(with_options(aware, use_fourier=use_fourier), 3)
     texts = padded([arbitrary(length) for length in LENGTHS], 24)
     nn.functional.cross_entropy(model(*texts), torch.tensor([0, 1, 2, 0, 1, 2, 0])).backward()
     expect_gradient_everywhere(model)
 
 
 @cache
-def wide(seq_len: int) -> ByteClassifier:
+def wide(seq_len: int) -> PaperClassifier:
     """Return a byte classifier whose logits depend on every byte it reads."""
     config = EncoderConfig(
         seq_len=seq_len,
@@ -64,7 +64,7 @@ def wide(seq_len: int) -> ByteClassifier:
         ffn_dim=6,
         options=S3Options(num_segments=2, num_rows=5, num_columns=3),
     )
-    model = ByteClassifier(config, 3)
+    model = PaperClassifier(config, 3)
     randomise(model)
     return model.requires_grad_(False)
 
@@ -144,7 +144,7 @@ def test_every_byte_is_read() -> None:
 
 
 def test_standardise_head_equals_standardised_inputs(aware: EncoderConfig) -> None:
-    model = ByteClassifier(aware, 2)
+    model = PaperClassifier(aware, 2)
     randomise(model)
     texts = padded([arbitrary(length) for length in LENGTHS], 24)
     first = model.head[0]
@@ -159,7 +159,7 @@ def test_standardise_head_equals_standardised_inputs(aware: EncoderConfig) -> No
 
 def test_bfloat16_stays_close_to_float32(aware: EncoderConfig) -> None:
     """Mixed precision as on a GPU: the Fourier convolution stays in float32, and gradients are finite."""
-    model = ByteClassifier(aware, 3).eval()
+    model = PaperClassifier(aware, 3).eval()
     texts = padded([arbitrary(length) for length in LENGTHS], 24)
     expected = model(*texts).detach()
     with torch.autocast("cpu", torch.bfloat16):

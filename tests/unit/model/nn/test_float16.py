@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from model.config.encoder import EncoderConfig
 from model.nn.attention import s3
-from model.nn.classifier import ByteClassifier
+from model.nn.classifier import PaperClassifier
 from model.nn.encoder import Blocks
 from model.nn.float16 import Float16Blocks, with_float16_blocks
 from tests.support.configs import changed
@@ -26,15 +26,15 @@ def dense_length(request: pytest.FixtureRequest) -> int:
 @pytest.fixture(params=["paper", "paper-masked", "length-aware"])
 def classifier(
     config: EncoderConfig, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, dense_length: int
-) -> ByteClassifier:
+) -> PaperClassifier:
     torch.manual_seed(0)
     monkeypatch.setattr(s3, "DENSE_LENGTH", dense_length)
-    return ByteClassifier(changed(config, mode=request.param), 2).eval()
+    return PaperClassifier(changed(config, mode=request.param), 2).eval()
 
 
-def test_weights_and_activations_of_blocks_are_in_float16(classifier: ByteClassifier, documents: Documents) -> None:
+def test_weights_and_activations_of_blocks_are_in_float16(classifier: PaperClassifier, documents: Documents) -> None:
     converted = with_float16_blocks(classifier)
-    assert isinstance(converted, ByteClassifier)
+    assert isinstance(converted, PaperClassifier)
     blocks = converted.encoder.blocks
     assert isinstance(blocks, Float16Blocks)
     seen = list[torch.dtype]()
@@ -53,7 +53,7 @@ def test_weights_and_activations_of_blocks_are_in_float16(classifier: ByteClassi
 
 
 @torch.no_grad()
-def test_outputs_are_close_to_those_in_float32(classifier: ByteClassifier, documents: Documents) -> None:
+def test_outputs_are_close_to_those_in_float32(classifier: PaperClassifier, documents: Documents) -> None:
     converted = with_float16_blocks(classifier)
     assert converted is not None
     found, expected = converted(*documents), classifier(*documents)
@@ -62,7 +62,7 @@ def test_outputs_are_close_to_those_in_float32(classifier: ByteClassifier, docum
     assert 0 < error <= 1e-2
 
 
-def test_model_itself_does_not_change(classifier: ByteClassifier) -> None:
+def test_model_itself_does_not_change(classifier: PaperClassifier) -> None:
     before = copy.deepcopy(classifier.state_dict())
     assert with_float16_blocks(classifier) is not classifier
     assert isinstance(classifier.encoder.blocks, Blocks)
@@ -73,4 +73,4 @@ def test_model_itself_does_not_change(classifier: ByteClassifier) -> None:
 
 def test_model_without_blocks_is_not_converted(config: EncoderConfig) -> None:
     assert with_float16_blocks(nn.Sequential(nn.Linear(2, 2))) is None
-    assert with_float16_blocks(ByteClassifier(changed(config, num_layers=0), 2)) is None
+    assert with_float16_blocks(PaperClassifier(changed(config, num_layers=0), 2)) is None

@@ -29,7 +29,7 @@ SINGLE = 3 * 13 * 2**-24
 @cache
 def random_stem() -> tuple[NgramStem, reference.State]:
     """Return a stem in training mode, which computes in double precision; in eval mode it uses single precision."""
-    stem = NgramStem(CONFIG, NUM_TOKENS, DIM)
+    stem = NgramStem(CONFIG.sizes, CONFIG.num_buckets, CONFIG.patch_length, NUM_TOKENS, DIM)
     state = randomise(stem)
     return stem.train(), state
 
@@ -53,8 +53,8 @@ def test_stem_equals_reference(texts: list[bytes]) -> None:
 def test_every_ngram_within_the_document_has_its_row(text: bytes, shortest: int, more: int, power: int) -> None:
     config = StemConfig(shortest=shortest, longest=min(16, shortest + more), num_buckets=2**power, patch_length=4)
     with torch.device("meta"):
-        stem = NgramStem(config, NUM_TOKENS, 1)
-    small = NgramStem(CONFIG, NUM_TOKENS, 1)
+        stem = NgramStem(config.sizes, config.num_buckets, config.patch_length, NUM_TOKENS, 1)
+    small = NgramStem(CONFIG.sizes, CONFIG.num_buckets, CONFIG.patch_length, NUM_TOKENS, 1)
     stem.fold, stem.positions = small.fold, small.positions
     rows = stem.rows(*padded(text))[0]
     expected = reference.ngram_rows(text, config)
@@ -66,7 +66,7 @@ def test_every_ngram_within_the_document_has_its_row(text: bytes, shortest: int,
 
 def test_rows_include_the_first_and_the_last_row() -> None:
     config = StemConfig(shortest=3, longest=3, num_buckets=16, patch_length=64)
-    stem = NgramStem(config, 64, 1)
+    stem = NgramStem(config.sizes, config.num_buckets, config.patch_length, 64, 1)
     document = torch.randint(0, 256, (1, 4096), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     counts = torch.bincount(stem.rows(document, torch.tensor([4096], dtype=torch.int32)).flatten())
     assert counts[0] == 2
@@ -107,7 +107,7 @@ def test_upper_case_equals_lower_case_and_nothing_else_is_folded() -> None:
 @given(Texts)
 def test_stem_in_eval_mode_equals_training_mode(texts: list[bytes]) -> None:
     stem, _ = random_stem()
-    other = NgramStem(CONFIG, NUM_TOKENS, DIM).eval()
+    other = NgramStem(CONFIG.sizes, CONFIG.num_buckets, CONFIG.patch_length, NUM_TOKENS, DIM).eval()
     other.load_state_dict(stem.state_dict())
     assert torch.allclose(other(*padded(*texts)).double(), stem(*padded(*texts)), rtol=0, atol=SINGLE)
 
@@ -116,7 +116,7 @@ def test_stem_in_eval_mode_equals_training_mode(texts: list[bytes]) -> None:
 @given(Texts)
 def test_quantised_stem_sums_the_rounded_table_in_single_precision(texts: list[bytes]) -> None:
     _, state = random_stem()
-    stem = NgramStem(CONFIG, NUM_TOKENS, DIM).eval()
+    stem = NgramStem(CONFIG.sizes, CONFIG.num_buckets, CONFIG.patch_length, NUM_TOKENS, DIM).eval()
     stem.load_state_dict({"weight": torch.from_numpy(state["weight"])})
     stem.quantise()
     assert stem.weight.dtype == torch.int8
@@ -132,7 +132,7 @@ def test_quantised_stem_sums_the_rounded_table_in_single_precision(texts: list[b
 
 def test_training_does_not_change_the_row_of_no_ngram() -> None:
     torch.manual_seed(0)
-    stem = NgramStem(CONFIG, NUM_TOKENS, DIM)
+    stem = NgramStem(CONFIG.sizes, CONFIG.num_buckets, CONFIG.patch_length, NUM_TOKENS, DIM)
     stem.initialise(torch.zeros(CONFIG.num_buckets), 9)
     before = stem.weight.detach().clone()
     optimiser = torch.optim.AdamW(stem.parameters(), lr=0.1, weight_decay=0.1)
@@ -150,13 +150,13 @@ def test_training_does_not_change_the_row_of_no_ngram() -> None:
 
 
 def test_stem_is_zero_until_it_is_initialised() -> None:
-    assert not NgramStem(CONFIG, NUM_TOKENS, DIM)(*padded(b"text")).any()
+    assert not NgramStem(CONFIG.sizes, CONFIG.num_buckets, CONFIG.patch_length, NUM_TOKENS, DIM)(*padded(b"text")).any()
 
 
 def test_initialise_scales_every_row_by_its_idf() -> None:
     torch.manual_seed(0)
     dim, count = 10_000, 50
-    stem = NgramStem(StemConfig(shortest=1, longest=1, num_buckets=4, patch_length=1), 2, dim)
+    stem = NgramStem((1,), 4, 1, 2, dim)
     stem.initialise(torch.tensor([0.0, 1.0, 7.0, 50.0]), count)
     assert not stem.weight[0].any()
     for row, frequency in zip(stem.weight[1:].detach().numpy(), (0, 1, 7, 50), strict=True):
@@ -169,7 +169,7 @@ def test_initialise_scales_every_row_by_its_idf() -> None:
 def test_initial_inner_products_approximate_tf_idf() -> None:
     torch.manual_seed(0)
     dim = 20_000
-    stem = NgramStem(CONFIG, NUM_TOKENS, dim)
+    stem = NgramStem(CONFIG.sizes, CONFIG.num_buckets, CONFIG.patch_length, NUM_TOKENS, dim)
     frequencies = torch.arange(64.0) % 9
     stem.initialise(frequencies, 9)
     texts = [b"a first text", b"a second text", b"something else"]

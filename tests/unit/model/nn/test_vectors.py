@@ -126,7 +126,7 @@ def test_rounds_set_every_dropout() -> None:
     model = VectorClassifier(ENCODER, CONFIG, NUM_NGRAMS, CLASSES)
     model.set_dropout(0.1, 0.2, 0.3)
     found = sorted({module.p for module in model.modules() if isinstance(module, nn.Dropout)})
-    assert (found, model.pooled_dropout.p, model.ngram_dropout) == ([0.1, 0.2], 0.2, 0.3)
+    assert (found, model.pooled_dropout.p, model.token_dropout) == ([0.1, 0.2], 0.2, 0.3)
 
 
 def test_quantised_vectors_are_within_half_a_step() -> None:

@@ -8,7 +8,7 @@ import torch
 from model.data.own import DataFiles
 from model.errors import UserError
 from model.runs.load import find_run, load_trained, unfinished
-from model.tasks.classification import ByteLearner, ClassificationTask
+from model.tasks.classification import PaperLearner, ClassificationTask
 from model.training import checkpoint
 from tests.support.commands import call, train
 
@@ -19,7 +19,7 @@ def test_best_checkpoint_is_loaded_in_eval_mode(tmp_path: Path) -> None:
     assert best.task.facts["labels"] == ["minus", "plus"]
     assert not best.finished.model.training
     assert isinstance(best.task, ClassificationTask)
-    learner = ByteLearner(best.task, best.data)
+    learner = PaperLearner(best.task, best.data)
     assert learner.validate(best.finished.model, torch.device("cpu")) == best.progress.best
 
 

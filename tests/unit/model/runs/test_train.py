@@ -16,7 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from model.config.run import RunConfig
 from model.runs.load import unfinished
 from model.tasks import rows, task_of
-from model.tasks.classification import ByteLearner, ClassificationTask
+from model.tasks.classification import PaperLearner, ClassificationTask
 from model.tasks.forecasting import WindowLearner
 from model.training import checkpoint
 from model.training.checkpoint import Progress
@@ -34,7 +34,7 @@ SETTINGS = [
 ]
 STEPS = 9
 RUN = "synthetic-seed0"
-LEARNERS: dict[str, type[TaskLearner]] = {"synthetic": ByteLearner, "synthetic-series": WindowLearner}
+LEARNERS: dict[str, type[TaskLearner]] = {"synthetic": PaperLearner, "synthetic-series": WindowLearner}
 FILES = [
     "best.pt",
     "evaluation.json",
@@ -111,14 +111,14 @@ class Countdown:
 
 @contextmanager
 def before_batch(patch: pytest.MonkeyPatch, n: int) -> Iterator[None]:
-    original, countdown = ByteLearner.batches, Countdown(n)
+    original, countdown = PaperLearner.batches, Countdown(n)
 
-    def batches(learner: ByteLearner, epoch: int) -> Iterator[Any]:
+    def batches(learner: PaperLearner, epoch: int) -> Iterator[Any]:
         for batch in original(learner, epoch):
             countdown()
             yield batch
 
-    patch.setattr(ByteLearner, "batches", batches)
+    patch.setattr(PaperLearner, "batches", batches)
     yield
 
 
@@ -286,7 +286,7 @@ def test_best_checkpoint_has_its_recorded_accuracy(uninterrupted: Path) -> None:
     assert isinstance(task, ClassificationTask)
     classifier = task.build()
     checkpoint.load_weights(classifier, state, uninterrupted / "best.pt")
-    learner = ByteLearner(task, task.load(Path("absent")))
+    learner = PaperLearner(task, task.load(Path("absent")))
     assert learner.validate(classifier.eval(), torch.device("cpu")) == progress.best
 
 

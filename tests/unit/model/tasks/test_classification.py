@@ -12,10 +12,11 @@ from model.config.run import ClassificationRun, from_dict
 from model.data.documents import DocumentSet, LabelledDocuments
 from model.errors import UserError
 from model.tasks import matching
-from model.tasks.classification import RIVALS, ByteLearner, ClassificationTask
+from model.tasks.classification import RIVALS, PaperLearner, ClassificationTask
 from model.tasks.graphs import module_functions
 from model.tasks.ngrams import Choice
-from model.tasks.words import HAS_VECTOR_VIEW, NGRAMS, WordTask
+from model.tasks.two_views import HAS_VECTOR_VIEW, NGRAMS
+from model.tasks.words import WordTask
 from model.training.learner import TrainingBatch
 from tests.unit.model.nn.test_classifier_words import SMALL as WORDS
 
@@ -33,7 +34,7 @@ def classification(
     seed: int = 0,
     examples: int = 0,
     seq_len: int = 16,
-) -> ByteLearner:
+) -> PaperLearner:
     """Return what a recipe that reads `seq_len` bytes learns from these documents."""
     training = {"epochs": 1, "batch_size": batch_size, "learning_rate": 1e-3, "examples_per_epoch": examples}
     model = {"kind": "bytes", "encoder": {"seq_len": seq_len, "dim": 8, "num_heads": 1, "options": {"num_segments": 1}}}
@@ -42,7 +43,7 @@ def classification(
     config = from_dict({"name": "tiny", "task": task, "seed": seed, "training": training, "data": data, "model": model})
     assert isinstance(config, ClassificationRun)
     found = DocumentSet(documents, documents, documents, ["a", "b", "c"])
-    return ByteLearner(ClassificationTask(config, {"labels": found.labels}), found)
+    return PaperLearner(ClassificationTask(config, {"labels": found.labels}), found)
 
 
 def epoch(documents: LabelledDocuments, crop: str = "random", seed: tuple[int, int] = (0, 0)) -> list[TrainingBatch]:

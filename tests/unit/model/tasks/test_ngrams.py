@@ -19,12 +19,12 @@ from model.nn.ngrams import NgramClassifier, find_hits
 from model.nn.words import WordHasher
 from model.tasks import ngrams, occurrences, regression
 from model.tasks.classification import accuracy
+from model.nn.words import PREFIX
 from model.tasks.ngrams import (
     FIRST_STRENGTH,
     KEEP,
     MISSING,
     NUM_VECTOR_SETTINGS,
-    PREFIX,
     PRIOR,
     SCALES,
     STRENGTHS,

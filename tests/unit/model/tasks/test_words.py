@@ -20,7 +20,7 @@ from artifact.local import Model
 from model.data.own import DataFiles
 from model.nn.words import WordHasher
 from model.runs.load import load_trained
-from model.tasks import document_vectors, task_of, words
+from model.tasks import document_vectors, task_of, two_views
 from model.tasks.document_vectors import vector_learner
 from model.tasks.graphs import module_outputs
 from model.tasks.ngrams import KEEP, Choice, count, fit
@@ -64,7 +64,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run with all rounds."""
     runs = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(words, "is_better", lambda *_: True)
+        patch.setattr(two_views, "is_better", lambda *_: True)
         assert train(runs) == 0
     return runs / RUN
 
@@ -173,7 +173,7 @@ def test_run_interrupted_in_a_round_resumes_to_the_same_model(
                 raise KeyboardInterrupt
             yield found
 
-    monkeypatch.setattr(words, "is_better", lambda *_: True)
+    monkeypatch.setattr(two_views, "is_better", lambda *_: True)
     with monkeypatch.context() as patch:
         patch.setattr(VectorRound, "batches", batches)
         assert train(tmp_path) == 130
@@ -199,7 +199,7 @@ def test_run_interrupted_between_stages_resumes_to_the_same_model(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, repeated: list[str]
 ) -> None:
     """Stages that ended are not repeated."""
-    monkeypatch.setattr(words, "is_better", lambda *_: True)
+    monkeypatch.setattr(two_views, "is_better", lambda *_: True)
     with monkeypatch.context() as patch:
         patch.setattr(words, name, interrupt)
         assert train(tmp_path) == 130
@@ -227,7 +227,7 @@ def test_run_interrupted_while_vectors_are_learned_resumes_to_the_same_model(
         resumed.append(1)
         return original(*arguments)
 
-    monkeypatch.setattr(words, "is_better", lambda *_: True)
+    monkeypatch.setattr(two_views, "is_better", lambda *_: True)
     monkeypatch.setattr(document_vectors, "EPOCHS_PER_CHECKPOINT", 1)
     with monkeypatch.context() as patch:
         patch.setattr(document_vectors, "_epoch", interrupted_epoch)
@@ -263,7 +263,7 @@ def test_damaged_result_is_computed_again_once_removed(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = shutil.copytree(trained, tmp_path / RUN)
-    monkeypatch.setattr(words, "is_better", lambda *_: True)
+    monkeypatch.setattr(two_views, "is_better", lambda *_: True)
     for name in ("choice.json", "ngram-view.npz"):
         (run / name).unlink()
     assert train(tmp_path, "--resume") == 0
@@ -285,7 +285,7 @@ def test_resuming_a_finished_run_keeps_the_model(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(trained, tmp_path / RUN)
-    monkeypatch.setattr(words, "is_better", lambda *_: True)
+    monkeypatch.setattr(two_views, "is_better", lambda *_: True)
     monkeypatch.setattr(VectorRound, "batches", lambda *_: pytest.fail("trained twice"))
     assert train(tmp_path, "--resume") == 0
     assert metrics(tmp_path / RUN) == metrics(trained)
@@ -302,7 +302,7 @@ def test_rounds_have_their_own_learning_rates(tmp_path: Path, monkeypatch: pytes
             rates.append(self.run.config.training.learning_rate)
             return super().__call__()
 
-    monkeypatch.setattr(words, "Trainer", NotedTrainer)
+    monkeypatch.setattr(two_views, "Trainer", NotedTrainer)
     assert train(tmp_path, "--set", "model.vector_view.rounds=[{}, {rate=0.25}]") == 0
     assert rates == pytest.approx([2e-3, 5e-4])
 
@@ -331,7 +331,7 @@ def test_exported_model_agrees_with_the_trained_one(trained: Path, tmp_path: Pat
 def test_vector_view_stays_only_if_it_lowers_the_cross_entropy_clearly(
     change: Any, is_kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    original = words._record
+    original = two_views._record
     of_ngrams: list[NDArray[np.float64]] = []
 
     def record(stage: str, metric: str, first: Any, second: Any, *others: Any) -> Any:
@@ -339,8 +339,8 @@ def test_vector_view_stays_only_if_it_lowers_the_cross_entropy_clearly(
         of_ngrams.append(losses)
         return found, losses if second is None else change(of_ngrams[0])
 
-    monkeypatch.setattr(words, "_record", record)
-    monkeypatch.setattr(words, "fit_weights", lambda _, second, __: (0.9, 0.0) if second is None else (0.8, 0.5))
+    monkeypatch.setattr(two_views, "_record", record)
+    monkeypatch.setattr(two_views, "fit_weights", lambda _, second, __: (0.9, 0.0) if second is None else (0.8, 0.5))
     assert train(tmp_path, "--set", "model.vector_view.rounds=[{}]") == 0
     assert f"vector view {'kept' if is_kept else 'left out'}: " in capsys.readouterr().out
     _, progress, facts, state = checkpoint.load(tmp_path / RUN / "best.pt")
@@ -352,8 +352,8 @@ def test_vector_view_stays_only_if_it_lowers_the_cross_entropy_clearly(
 
 @pytest.mark.usefixtures("without_report")
 def test_vector_view_without_weight_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(words, "is_better", lambda *_: True)
-    monkeypatch.setattr(words, "fit_weights", lambda *_: (1.0, 0.0))
+    monkeypatch.setattr(two_views, "is_better", lambda *_: True)
+    monkeypatch.setattr(two_views, "fit_weights", lambda *_: (1.0, 0.0))
     assert train(tmp_path, "--set", "model.vector_view.rounds=[{}]") == 0
     assert facts_of(tmp_path / RUN)["has_vector_view"] is False
     assert call("evaluate", tmp_path / RUN) == 0
@@ -428,8 +428,8 @@ def test_later_rounds_are_taught_by_both_views(tmp_path: Path, monkeypatch: pyte
         return VectorRound(known, targets, *others)
 
     weights = iter([(1.0, 0.0), (2.0, 0.0), (1.0, 0.0)])
-    monkeypatch.setattr(words, "VectorRound", create)
-    monkeypatch.setattr(words, "fit_weights", lambda *_: next(weights))
+    monkeypatch.setattr(two_views, "VectorRound", create)
+    monkeypatch.setattr(two_views, "fit_weights", lambda *_: next(weights))
     assert train_own(tmp_path, "--data", labelled, "--unlabelled", unlabelled) == 0
     assert [len(targets) for targets in taught] == [248] * 2
     for targets in taught:
@@ -459,9 +459,9 @@ def test_final_fit_is_on_the_rows_of_all_splits(
 ) -> None:
     """The n-gram view is fitted again with the same hyperparameters; everything else remains."""
     labelled, unlabelled = own_files(tmp_path)
-    monkeypatch.setattr(words, "choose", lambda *_, **__: choice)
-    monkeypatch.setattr(words, "is_better", lambda *_: True)
-    monkeypatch.setattr(words, "fit_weights", lambda _, second, __: (1.0, 0.0 if second is None else 0.5))
+    monkeypatch.setattr(two_views, "choose", lambda *_, **__: choice)
+    monkeypatch.setattr(two_views, "is_better", lambda *_: True)
+    monkeypatch.setattr(two_views, "fit_weights", lambda _, second, __: (1.0, 0.0 if second is None else 0.5))
     options = ["--data", labelled, "--set", "data.final_fit=true"]
     options += ["--unlabelled", unlabelled] if has_unlabelled else []
     assert train_own(tmp_path, *options) == 0
@@ -537,7 +537,7 @@ def test_vectors_are_learned_from_unlabelled_documents_without_a_vector_view(
 ) -> None:
     """Words of unlabelled documents alone then count in the n-gram view."""
     labelled, unlabelled = own_files(tmp_path)
-    monkeypatch.setattr(words, "choose", lambda *_, **__: CHOICES["keep"])
+    monkeypatch.setattr(two_views, "choose", lambda *_, **__: CHOICES["keep"])
     known = []
     for name, options in (("with", ["--unlabelled", unlabelled]), ("without", [])):
         assert train_own(tmp_path, "--data", labelled, *options, *NO_ROUNDS, "--set", f"name={name}") == 0
@@ -566,7 +566,7 @@ def test_many_documents_are_sampled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     labelled, _ = own_files(tmp_path)
-    monkeypatch.setattr(words, "MAX_DOCUMENTS", 40)
+    monkeypatch.setattr(two_views, "MAX_DOCUMENTS", 40)
     assert train_own(tmp_path, "--data", labelled) == 0
     assert "n-gram view: fitted on a random 40 of 48 documents" in capsys.readouterr().out
     assert metrics(tmp_path / "runs/films-seed0")[0]["validation_accuracy"] == 1
@@ -577,7 +577,7 @@ def test_resumed_run_needs_the_same_unlabelled_documents(
 ) -> None:
     labelled, unlabelled = own_files(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(words, "choose", interrupt)
+        patch.setattr(two_views, "choose", interrupt)
         assert train_own(tmp_path, "--data", labelled, "--unlabelled", unlabelled) == 130
     assert "interrupted; resume with --resume" in capsys.readouterr().err
     unlabelled.write_text(unlabelled.read_text().replace("a good day, the 1th", "a good day, the first"))

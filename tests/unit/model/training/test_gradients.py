@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from model.config.recipes import find_recipe, load_recipe
 from model.config.run import RunConfig
-from model.nn.classifier import ByteClassifier
+from model.nn.classifier import PaperClassifier
 from model.tasks import task_of
 from model.tasks.classification import ClassificationTask
 from model.tasks.matching import MatchingTask
@@ -78,7 +78,7 @@ def test_replayed_steps_are_those_of_eager_training(
     expected, losses = trained(learner, config, tmp_path, None)
     found, replayed = trained(learner, config, tmp_path, recorder)
     assert recorder.recorded == shapes
-    assert isinstance(found, ByteClassifier)
+    assert isinstance(found, PaperClassifier)
     assert torch.equal(replayed, losses)
     for name, tensor in expected.state_dict().items():
         assert torch.equal(found.state_dict()[name], tensor), name

@@ -14,7 +14,7 @@ from model.config.attentions import OPTIONS as OPTION_CLASSES
 from model.config.encoder import EncoderConfig
 from model.nn.attention import ATTENTIONS, create_attention
 from model.nn.attention.base import Attention
-from model.nn.classifier import ByteClassifier
+from model.nn.classifier import PaperClassifier
 from model.nn.encoder import Blocks
 from model.tasks.graphs import ExportGraph, golden_documents
 from tests.support import attention_reference, reference
@@ -148,7 +148,7 @@ def test_backends_agree(name: str, tmp_path: Path) -> None:
     steps = {"num_steps": 2} if name in ("nystrom", "skyformer") else {}
     config = with_attention(EncoderConfig(seq_len=512, dim=32, num_layers=layers, ffn_dim=32), name, options=steps)
     torch.manual_seed(0)
-    classifier = ByteClassifier(config, 3).eval()
+    classifier = PaperClassifier(config, 3).eval()
     source = ExportGraph("model", classifier, golden_documents(512), ("logits",), (256, 512))
     output = model.export.graphs.eager(source)
     with warnings.catch_warnings():
@@ -166,7 +166,7 @@ def test_every_attention_has_options() -> None:
 def test_bfloat16_gradients_are_finite(name: str, config: EncoderConfig) -> None:
     small = with_attention(config, name, options=OPTIONS.get(name, {}), mode="length-aware")
     torch.manual_seed(0)
-    classifier = ByteClassifier(small, 3)
+    classifier = PaperClassifier(small, 3)
     documents = torch.randint(0, 256, (len(LENGTHS), 24), dtype=torch.uint8)
     with torch.autocast("cpu", torch.bfloat16):
         logits = classifier(documents, torch.tensor(LENGTHS, dtype=torch.int32))

@@ -1,0 +1,117 @@
+"""Classifier over tokens of documents: blocks, pooling, head. Used by `model.nn.vectors` and `model.nn.patches`."""
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from model.config.encoder import EncoderConfig
+from model.nn.encoder import Blocks, masked_mean
+
+SMALLEST = 1e-6
+"""Smallest prior."""
+
+
+class Tokens(NamedTuple):
+    """Tokens of documents, padded to T."""
+
+    vectors: Tensor
+    """(B, T, C)."""
+    counts: Tensor
+    """Number of real tokens of each document, (B,)."""
+    stretch: Tensor
+    """Stretch of each token, (B, T)."""
+    share: Tensor
+    """k / (k + prior) of each document, (B, 1)."""
+
+
+class TokenClassifier(nn.Module, ABC):
+    """S3Attention blocks over tokens, mean and maximum over the tokens, linear.
+
+    z = blocks(drop(x));
+    logits = k / (k + prior) (W drop([mean_t LN(z_t); max_t LN(z_t)]) + V drop(gain (mean_t x_t - shift))) + b
+
+    A subclass defines the tokens x_t, and the amount k of what it reads in a document. The prior keeps the logits of
+    documents of a few words moderate; most documents are far longer.
+
+    `contributions` returns the logits without b and dropout as a sum over stretches of the document. A token
+    contributes its part of the means, and the maximum of each channel in which it is the highest token, the first one
+    if several are. The blocks mix tokens, so that a contribution also depends on the text of other stretches.
+
+    Reference:  blocks: Wang et al. 2024, arXiv:2408.08567, Figure 1; mean and maximum: Howard and Ruder 2018,
+                arXiv:1801.06146, sec. 3.3. The S3Attention paper reads bytes and pools by the mean.
+    """
+
+    positions: Tensor
+    gain: Tensor
+    """Factor that gives the mean token a standard deviation of 1 over the training documents."""
+    prior: Tensor
+
+    def __init__(self, encoder: EncoderConfig, num_classes: int) -> None:
+        super().__init__()
+        self.register_buffer("gain", torch.ones(()))
+        self.register_buffer("prior", torch.tensor(SMALLEST))
+        self.register_buffer("positions", torch.arange(encoder.seq_len), persistent=False)
+        self.token_dropout = 0.0
+        """Probability of leaving out what a subclass reads: an n-gram, or a token."""
+        self.dropout = nn.Dropout(encoder.dropout.embedding)
+        self.blocks = Blocks(encoder)
+        self.norm = nn.LayerNorm(encoder.dim)
+        self.pooled_dropout = nn.Dropout(0.0)
+        self.head = nn.Linear(2 * encoder.dim, num_classes)
+        self.evidence = nn.Linear(encoder.dim, num_classes, bias=False)
+
+    def classify(self, tokens: Tokens) -> Tensor:
+        """Logits (B, classes) of documents given as tokens."""
+        x, is_real = self._encode(tokens)
+        highest = x.masked_fill(~is_real.unsqueeze(-1), -torch.inf).amax(dim=1)  # (B, C)
+        pooled = torch.cat((masked_mean(x, tokens.counts), highest), dim=1)
+        mean = self.standardised(masked_mean(tokens.vectors, tokens.counts))
+        logits = self.pooled_dropout(pooled) @ self.head.weight.T + self.evidence(self.dropout(mean))
+        classified: Tensor = tokens.share * logits + self.head.bias
+        return classified
+
+    def contributions_of(self, tokens: Tokens, num_stretches: int) -> Tensor:
+        """Contributions (B, num_stretches, classes) to the logits, without the bias, of documents given as tokens."""
+        x, is_real = self._encode(tokens)
+        weight, channels = self.head.weight.T, x.shape[2]  # (2 C, classes)
+        part_of_mean = is_real.to(x.dtype) / tokens.counts.unsqueeze(1)  # (B, T)
+        highest, token = x.masked_fill(~is_real.unsqueeze(-1), -torch.inf).max(dim=1)  # (B, C)
+        means = x @ weight[:channels] + self.evidence_of(tokens.vectors)
+        parts = torch.cat((means * part_of_mean.unsqueeze(-1), highest.unsqueeze(-1) * weight[channels:]), dim=1)
+        stretch_of_part = torch.cat((tokens.stretch, tokens.stretch.gather(1, token)), dim=1)  # (B, T + C)
+        stretches = torch.arange(num_stretches, device=x.device).unsqueeze(1)
+        summed = (stretch_of_part.unsqueeze(1) == stretches).to(x.dtype) @ parts
+        return tokens.share.unsqueeze(1) * summed
+
+    def standardised(self, vectors: Tensor) -> Tensor:
+        """Input of the linear term, from vectors or means of them (..., C)."""
+        return self.gain * vectors
+
+    def evidence_of(self, vectors: Tensor) -> Tensor:
+        """The linear term (..., classes) of vectors (..., C)."""
+        return vectors @ (self.gain * self.evidence.weight.T)
+
+    def _encode(self, tokens: Tokens) -> tuple[Tensor, Tensor]:
+        """LN(z) of tokens (B, T, C), and which tokens are real (B, T)."""
+        x = self.norm(self.blocks(self.dropout(tokens.vectors), tokens.counts))
+        return x, self.positions[: x.shape[1]] < tokens.counts.unsqueeze(1)
+
+    def set_dropout(self, dropout: float, pooled: float, tokens: float) -> None:
+        """Set the dropout probabilities; each round of training has its own.
+
+        Args:
+            dropout: probability for all layers, except the following two.
+            pooled: probability for the pooled vector.
+            tokens: probability of leaving out what the classifier reads: an n-gram, or a token.
+
+        """
+        for module in self.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = dropout
+        self.pooled_dropout.p, self.token_dropout = pooled, tokens
+
+    @abstractmethod
+    def quantise(self) -> None:
+        """Quantise the vectors to int8, with one step per column. For export; the model cannot be trained after it."""

@@ -1,0 +1,176 @@
+"""Text classification by a model of byte n-grams (`ByteClassifier`)."""
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from artifact.encodings import RAW
+from model.config.data import DocumentsConfig
+from model.config.models import ClassifierConfig, NgramViewConfig
+from model.data.documents import DocumentSet
+from model.nn.classifier import ByteClassifier
+from model.nn.patches import PatchClassifier
+from model.nn.stem import ByteHasher
+from model.nn.tokens import TokenClassifier
+from model.tasks.classification import padded_batches
+from model.tasks.graphs import ExportGraph, golden_documents, module_functions
+from model.tasks.link import Outputs, link_of
+from model.tasks.ngrams import CANDIDATES, Choice, Counted, choose
+from model.tasks.two_views import HAS_VECTOR_VIEW, NgramView, TwoViewTask, fit_ngrams
+from model.tasks.words import PRIOR, WordTask
+from model.training.checkpoint import RunFolder
+from model.training.learner import Learner, TrainingBatch
+
+if TYPE_CHECKING:
+    from model.tasks.document_vectors import VectorLearner
+
+TEACHER = "teacher"
+"""Folder of the teacher in the run folder."""
+INITIAL_DOCUMENTS = 256
+"""Number of documents for the data-dependent initialisation."""
+
+
+class ByteTask(TwoViewTask):
+    """Text classification by a model of byte n-grams.
+
+    With unlabelled documents, the first teacher of the vector view is the n-gram view of a model of words, which also
+    learns vectors of n-grams from them.
+    """
+
+    @property
+    def documents(self) -> DocumentsConfig:
+        """Where the documents come from; the model reads them as they are."""
+        return self.config.data.model_copy(update={"encoding": RAW})
+
+    @property
+    def max_counted(self) -> int:
+        return CANDIDATES * self.config.model.ngram_view.num_ngrams
+
+    def hasher(self) -> ByteHasher:
+        return ByteHasher(self.config.model.byte_ngrams.sizes, self.length)
+
+    def described(self, choice: Choice) -> str:
+        sizes = ", ".join(map(str, self.config.model.byte_ngrams.sizes))
+        return (
+            f"n-grams of {sizes} bytes{', counted 1 + log k times' if choice.sublinear else ''}"
+            f", scales {choice.scaling}, C = {choice.strength:g}"
+            f"{', n-grams of the own group discounted' if choice.discount else ''}"
+        )
+
+    def chosen(self, counted: Counted, labels: NDArray[np.int64], learner: "VectorLearner | None") -> Choice:
+        del learner
+        model = self.config.model
+        return choose(
+            counted, labels, len(self.facts["labels"]), model.ngram_view, lengths=[model.byte_ngrams.sizes[-1]]
+        )
+
+    def vector_learner(
+        self, texts: Sequence[bytes], labels: NDArray[np.int64], unlabelled: Sequence[bytes]
+    ) -> "VectorLearner | None":
+        del texts, labels, unlabelled
+        return None
+
+    def read_corpus(self, data: DocumentSet, folder: RunFolder, ngrams: NgramView) -> "ByteCorpus":
+        """A new vector view, standardised on training documents; with unlabelled documents also the teacher."""
+        model = ngrams.task.knowing(**{HAS_VECTOR_VIEW: True}).seeded()
+        assert isinstance(model, ByteClassifier)
+        model.ngram_view = ngrams.model.ngram_view
+        assert model.vector_view is not None
+        prior = PRIOR * float(np.median([min(len(text), self.length) for text in data.train.texts]))
+        count = min(INITIAL_DOCUMENTS, len(data.train))
+        generator = random.Random(f"{self.config.seed}")
+        _, documents, lengths = next(padded_batches(data.train.texts, self, count, generator))
+        model.vector_view.standardise(documents, lengths, prior)
+        if not data.unlabelled:
+            return ByteCorpus(self, data, model, None)
+        view = NgramViewConfig(max_length=self.length, class_weights=self.config.model.ngram_view.class_weights)
+        words = ClassifierConfig(kind="words", ngram_view=view, ngram_vectors=self.config.model.ngram_vectors)
+        config = self.config.model_copy(update={"model": words})
+        print("teacher: the n-gram view of a model of words", flush=True)
+        teacher = WordTask(config, {}).with_facts_of(data)
+        fitted = fit_ngrams(teacher, data, folder.inside(TEACHER, config))
+        function = module_functions(fitted.task.graphs(fitted.model), folder.device)[0]
+        logits = fitted.weights[0] * fitted.task.document_logits(function, data.unlabelled)
+        return ByteCorpus(self, data, model, logits.astype(np.float32))
+
+    def build(self) -> ByteClassifier:
+        config = self.recipe.model.model_copy(update={"ngram_view": self.view})
+        return ByteClassifier(config, len(self.facts["labels"]))
+
+    def graphs(self, model: nn.Module) -> tuple[ExportGraph, ...]:
+        assert isinstance(model, ByteClassifier)
+        golden, outputs, buckets = golden_documents(self.length), ("logits", "contributions"), self.config.model.buckets
+        graph = ExportGraph("model", model, golden, outputs, buckets, model.for_cuda(), fixed_for_all_batches=True)
+        return (graph,)
+
+
+@dataclass(frozen=True)
+class ByteCorpus:
+    """Documents, of which the vector view reads the bytes."""
+
+    task: ByteTask
+    data: DocumentSet
+    model: ByteClassifier
+    teacher: Outputs | None
+
+    def learner(self, targets: NDArray[np.float32], seed: str) -> "ByteRound":
+        return ByteRound(self, [*self.data.train.texts, *self.data.unlabelled], targets, seed, self.task.metric)
+
+    def validation_logits(self, view: TokenClassifier, device: torch.device) -> Outputs:
+        return self._logits(view, self.data.validation.texts, device)
+
+    def unlabelled_logits(self, view: TokenClassifier, device: torch.device) -> Outputs:
+        return self._logits(view, self.data.unlabelled, device)
+
+    def _logits(self, view: TokenClassifier, texts: Sequence[bytes], device: torch.device) -> Outputs:
+        assert isinstance(view, PatchClassifier)
+        (graph,) = self.task.graphs(self.model)
+        (function,) = module_functions([replace(graph, module=view)], device)
+        return self.task.document_logits(function, texts)
+
+
+@dataclass(frozen=True)
+class ByteRound(Learner):
+    """One round of the vector view's training, on labels and on soft labels of a teacher."""
+
+    corpus: ByteCorpus
+    texts: Sequence[bytes]
+    """The training documents, then the unlabelled ones."""
+    targets: NDArray[np.float32]
+    """Probabilities (documents, classes): one for the label, or the teacher's."""
+    seed: str
+    """Seed of the order and of the crops of the documents."""
+    metric: str
+    """Validation metric, a key of the report of the link."""
+
+    unit = "doc"
+    has_fixed_shapes = True
+
+    @property
+    def examples_per_epoch(self) -> int:
+        size = self.corpus.task.config.training.batch_size
+        return len(self.texts) // size * size
+
+    def batches(self, epoch: int) -> Iterator[TrainingBatch]:
+        """Yield shuffled batches of documents of similar length; a last, smaller batch is dropped.
+
+        Shape:  yields documents (B, bucket) uint8, lengths (B,) int32, targets (B, classes) float32.
+        """
+        task, generator = self.corpus.task, random.Random(f"{self.seed}-{epoch}")
+        for chosen, documents, lengths in padded_batches(self.texts, task, task.config.training.batch_size, generator):
+            yield documents, lengths, torch.from_numpy(self.targets[chosen])
+
+    def loss(self, model: nn.Module, batch: TrainingBatch) -> Tensor:
+        documents, lengths, targets = batch
+        return link_of(np.array(self.corpus.data.validation.labels)).loss(model(documents, lengths), targets)
+
+    def validate(self, model: nn.Module, device: torch.device) -> float:
+        assert isinstance(model, PatchClassifier)
+        labels = np.array(self.corpus.data.validation.labels)
+        return link_of(labels).report(self.corpus.validation_logits(model, device), labels)[self.metric]
