@@ -283,7 +283,7 @@ class TextManifest(ExportManifest):
     def reads_text(self) -> bool:
         """Whether the model looks for words or their parts, which it does not find in UTF-16; not bytes as tokens."""
         model = self.training.recipe.get("model")
-        return not isinstance(model, dict) or model.get("kind") != "bytes"
+        return not isinstance(model, dict) or model.get("kind") not in ("bytes", "paper")
 
     @model_validator(mode="after")
     def _check_lengths(self) -> Self:
