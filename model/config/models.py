@@ -50,6 +50,14 @@ class NgramViewConfig(Section):
 
     longest: Annotated[int, allowed(lambda value: 1 <= value <= 8, "in 1..8")] = 3
     """Kind `words`: maximum length of an n-gram in words; training also tries shorter maxima."""
+    sizes: Annotated[
+        tuple[int, ...],
+        allowed(
+            lambda sizes: bool(sizes) and sizes == tuple(sorted({*sizes} & {*range(1, 13)})), "ascending, in 1..12"
+        ),
+        Field(strict=False),
+    ] = (3, 5, 7)
+    """Kind `bytes`: lengths of the n-grams in bytes."""
     prefixes: bool = False
     """Whether the first characters of words count as n-grams, too (model.nn.words): for inflected words, and few texts.
     """
@@ -102,24 +110,6 @@ class VectorViewConfig(Section):
     """Rounds of training, each starting from the one before. Without rounds, there is no vector view."""
 
 
-class ByteNgramsConfig(Section):
-    """Byte n-grams of kind `bytes` (model.nn.patches)."""
-
-    sizes: Annotated[
-        tuple[int, ...],
-        allowed(
-            lambda sizes: sizes == tuple(sorted({*sizes})) and bool(sizes) and 1 <= sizes[0] <= sizes[-1] <= 12,
-            "ascending, in 1..12",
-        ),
-        Field(strict=False),
-    ] = (3, 4, 5, 6, 8)
-    """Lengths of the n-grams of both views in bytes."""
-    num_buckets: TableSize = 131_072
-    """Number of hash buckets: rows of the table of the vector view."""
-    dim: Count = 48
-    """Length of a vector of the table."""
-
-
 class ClassifierConfig(Section):
     """Text classifier (model.nn.classifier)."""
 
@@ -131,8 +121,6 @@ class ClassifierConfig(Section):
     """First view of kinds `bytes` and `words`."""
     ngram_vectors: NgramVectorsConfig = NgramVectorsConfig()
     """Vectors of word n-grams, from which the views of kind `words` are made, and the teacher of kind `bytes`."""
-    byte_ngrams: ByteNgramsConfig = ByteNgramsConfig()
-    """What kind `bytes` reads."""
     vector_view: VectorViewConfig | None = None
     """Second view of kinds `bytes` and `words`; None for none."""
 

@@ -3,8 +3,8 @@
 Before `[model.encoder.options]` existed, the options of `s3` were keys of `model.encoder`, for every attention. Before
 `[model.ngram_view]` existed, classifiers had a section `[model.stem]`, and classifiers of words (`kind = "words"`) read
 patches of `stem.patch_length` bytes. Before `[model.ngram_vectors]` existed, the vector view read words, whose vectors
-had a section `[model.vector_view.vectors]`. Before `[model.byte_ngrams]` existed, kind `paper` was called `bytes`. Only
-this module still accepts these keys; in a recipe for training they are an error.
+had a section `[model.vector_view.vectors]`. Before `model.ngram_view.sizes` existed, kind `paper` was called `bytes`.
+Only this module still accepts these keys; in a recipe for training they are an error.
 """
 
 from typing import Any
@@ -26,7 +26,7 @@ def from_stored(recipe: dict[str, Any]) -> RunConfig:
             recipe = {**recipe, "data": {**data, "unlabelled": False}}
     if isinstance(view := model.get("vector_view"), dict) and "vectors" in view:
         model = {**model, "vector_view": _with_ngrams(view)}
-    if model.get("kind") == "bytes" and "byte_ngrams" not in model:
+    if model.get("kind") == "bytes" and "sizes" not in model.get("ngram_view", ()):
         model = {**model, "kind": "paper"}
     return from_dict({**recipe, "model": model})
 

@@ -11,7 +11,7 @@ from model.nn.encoder import ByteEncoder, masked_mean
 from model.nn.ngrams import NgramClassifier, find_hits
 from model.nn.ops.integers import divide
 from model.nn.patches import PatchClassifier
-from model.nn.stem import ByteHasher, flat_hashes
+from model.nn.stem import ByteHasher
 from model.nn.tokens import TokenClassifier
 from model.nn.vectors import VectorClassifier
 from model.nn.words import WordHasher
@@ -195,31 +195,38 @@ class ByteClassifier(TwoViewClassifier):
     vector_view: PatchClassifier | None
 
     def __init__(self, config: ClassifierConfig, num_classes: int) -> None:
-        super().__init__(config.ngram_view, num_classes)
-        self.hasher = ByteHasher(config.byte_ngrams.sizes, config.max_length)
-        self.vector_view = PatchClassifier(config, num_classes) if config.vector_view else None
+        ngrams, vectors = config.ngram_view, config.vector_view
+        super().__init__(ngrams, num_classes)
+        self.hasher = ByteHasher(ngrams.sizes, config.max_length)
+        self.vector_view = (
+            PatchClassifier(config.required_encoder, vectors.bytes_per_token, ngrams.num_ngrams, num_classes)
+            if vectors
+            else None
+        )
 
     def for_cuda(self) -> "ByteClassifier":
         """The same classifier, sharing its parameters, with fixed shapes and without operators that CUDA lacks."""
         other = copy.copy(self)
         other.has_fixed_shapes = True
-        if self.vector_view is not None:
-            view, stem = copy.copy(self.vector_view), copy.copy(self.vector_view.stem)
-            stem.avoids_int8 = True
-            view._modules = {**view._modules, "stem": stem}
-            other._modules = {**self._modules, "vector_view": view}
+        other._modules = {**self._modules, "vector_view": self.vector_view and self.vector_view.for_cuda()}
         return other
 
     def forward(self, document: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Classify (B, N) bytes -> logits (B, classes) and contributions (B, S, classes)."""
         is_fixed = self.has_fixed_shapes
-        ngrams = list(self.hasher.ngrams(document, lengths))
-        hashes, doc_index, position = flat_hashes(ngrams, document)
+        hashes, doc_index, position = self.hasher(document, lengths)
+        ids, stretch = self._ids(hashes), divide(position, STRETCH_BYTES)
         num_stretches = -(-document.shape[1] // STRETCH_BYTES)
-        hits = find_hits(self._ids(hashes), doc_index, divide(position, STRETCH_BYTES), has_fixed_shapes=is_fixed)
+        hits = find_hits(ids, doc_index, stretch, has_fixed_shapes=is_fixed)
         shape = (document.shape[0], num_stretches)
         contributions = self.weights[0] * self.ngram_view(hits, shape, has_fixed_shapes=is_fixed)
         if self.vector_view is not None:
-            of_vectors = self.vector_view.contributions(ngrams, lengths, num_stretches, STRETCH_BYTES)
+            of_bytes = torch.unflatten(ids.T, 0, (document.shape[0], document.shape[1]))
+            of_vectors = self.vector_view.contributions(of_bytes, lengths, num_stretches, STRETCH_BYTES)
             contributions = contributions + self.weights[1] * of_vectors
         return contributions.sum(dim=1) + self.base(), contributions
+
+    def find(self, document: Tensor, lengths: Tensor) -> Tensor:
+        """Ids (B, N, s) of the n-grams that end at each of (B, N) bytes, 0 for unknown ones."""
+        hashes, *_ = self.hasher(document, lengths)
+        return self._ids(hashes).T.reshape(*document.shape, -1)

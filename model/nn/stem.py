@@ -1,6 +1,6 @@
-"""Hashed byte n-grams, and a stem of them: raw bytes -> tokens. Used by `model.nn.matcher` and `model.nn.patches`."""
+"""Hashed byte n-grams, and a stem of them: bytes -> tokens. Used by `model.nn.matcher` and `model.nn.classifier`."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -67,16 +67,10 @@ class ByteHasher(nn.Module):
 
     def forward(self, document: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Hash the n-grams of (B, N) bytes."""
-        return flat_hashes(self.ngrams(document, lengths), document)
-
-
-def flat_hashes(ngrams: Iterable[ByteNgrams], document: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The output of `ByteHasher.forward`, from the n-grams of documents (B, N)."""
-    batch, length = document.shape
-    hashes = torch.stack([torch.where(one.is_real, one.values, -1).flatten() for one in ngrams])
-    places = torch.arange(length, device=document.device).expand(batch, length)
-    documents = torch.arange(batch, device=document.device).unsqueeze(1).expand(batch, length)
-    return hashes, documents.flatten(), places.flatten()
+        hashes = [torch.where(one.is_real, one.values, -1).flatten() for one in self.ngrams(document, lengths)]
+        documents = torch.arange(document.shape[0], device=document.device).unsqueeze(1).expand(document.shape)
+        places = self.positions[: document.shape[1]].expand(document.shape)
+        return torch.stack(hashes), documents.flatten(), places.flatten()
 
 
 class NgramStem(nn.Module):
@@ -105,22 +99,15 @@ class NgramStem(nn.Module):
 
     def rows(self, document: Tensor, lengths: Tensor) -> Tensor:
         """Table row of every n-gram, 0 for none: (B, N) bytes -> (B, N, k)."""
-        return self.rows_of(self.hasher.ngrams(document, lengths))
-
-    def rows_of(self, ngrams: Iterable[ByteNgrams]) -> Tensor:
-        """Table row of every n-gram, 0 for none, (B, N, k)."""
         rows = []
-        for n, values, is_real in ngrams:
+        for n, values, is_real in self.hasher.ngrams(document, lengths):
             spread = remainder(values * HASH_MULTIPLIER + n * BASE, 2**32)
             rows.append((spread // (2**32 // self.num_buckets) + 1) * is_real)
         return torch.stack(rows, dim=-1)
 
     def forward(self, document: Tensor, lengths: Tensor) -> Tensor:
         """Embed (B, T p) bytes -> (B, T, C)."""
-        return self.embed(self.rows(document, lengths))
-
-    def embed(self, rows: Tensor) -> Tensor:
-        """Embed n-grams given as rows of the table (B, T p, k) -> (B, T, C)."""
+        rows = self.rows(document, lengths)  # (B, N, k)
         batch, _, count = rows.shape
         size = self.patch_length * count
         rows = rows.reshape(-1, size)  # (B T, p k)

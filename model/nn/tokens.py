@@ -1,13 +1,13 @@
 """Classifier over tokens of documents: blocks, pooling, head. Used by `model.nn.vectors` and `model.nn.patches`."""
 
-from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from model.config.encoder import EncoderConfig
 from model.nn.encoder import Blocks, masked_mean
+from model.nn.stem import quantise_int8
 
 SMALLEST = 1e-6
 """Smallest prior."""
@@ -26,14 +26,14 @@ class Tokens(NamedTuple):
     """k / (k + prior) of each document, (B, 1)."""
 
 
-class TokenClassifier(nn.Module, ABC):
+class TokenClassifier(nn.Module):
     """S3Attention blocks over tokens, mean and maximum over the tokens, linear.
 
     z = blocks(drop(x));
     logits = k / (k + prior) (W drop([mean_t LN(z_t); max_t LN(z_t)]) + V drop(gain (mean_t x_t - shift))) + b
 
-    A subclass defines the tokens x_t, and the amount k of what it reads in a document. The prior keeps the logits of
-    documents of a few words moderate; most documents are far longer.
+    A subclass defines the tokens x_t, from vectors of n-grams, and the amount k of what it reads in a document. The
+    prior keeps the logits of documents of a few words moderate; most documents are far longer.
 
     `contributions` returns the logits without b and dropout as a sum over stretches of the document. A token
     contributes its part of the means, and the maximum of each channel in which it is the highest token, the first one
@@ -43,13 +43,20 @@ class TokenClassifier(nn.Module, ABC):
                 arXiv:1801.06146, sec. 3.3. The S3Attention paper reads bytes and pools by the mean.
     """
 
+    rates: ClassVar[dict[str, float]] = {"head": 5.0, "evidence": 5.0, "vectors": 0.5}
+    """Learning rate multipliers by parameter prefix."""
+
     positions: Tensor
+    scale: Tensor
+    """Factor of each column of `vectors`: the step of int8 after `quantise`, 1 before."""
     gain: Tensor
     """Factor that gives the mean token a standard deviation of 1 over the training documents."""
     prior: Tensor
 
-    def __init__(self, encoder: EncoderConfig, num_classes: int) -> None:
+    def __init__(self, encoder: EncoderConfig, num_ngrams: int, num_classes: int) -> None:
         super().__init__()
+        self.vectors = nn.Parameter(torch.zeros(1 + num_ngrams, encoder.dim))  # row 0 (no n-gram): zero
+        self.register_buffer("scale", torch.ones(encoder.dim))
         self.register_buffer("gain", torch.ones(()))
         self.register_buffer("prior", torch.tensor(SMALLEST))
         self.register_buffer("positions", torch.arange(encoder.seq_len), persistent=False)
@@ -112,6 +119,9 @@ class TokenClassifier(nn.Module, ABC):
                 module.p = dropout
         self.pooled_dropout.p, self.token_dropout = pooled, tokens
 
-    @abstractmethod
+    @torch.no_grad()
     def quantise(self) -> None:
         """Quantise the vectors to int8, with one step per column. For export; the model cannot be trained after it."""
+        table, step = quantise_int8(self.vectors)
+        self.vectors = nn.Parameter(table, requires_grad=False)
+        self.scale.copy_(step)

@@ -1,7 +1,5 @@
 """Classifier over vectors of word n-grams, one of the two views that `model.nn.classifier` combines."""
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 
@@ -10,7 +8,6 @@ from model.config.encoder import EncoderConfig
 from model.config.models import VectorViewConfig
 from model.nn.ngrams import Hits
 from model.nn.ops.integers import SPARE, as_tensor, divide, lookup, spread
-from model.nn.stem import quantise_int8
 from model.nn.tokens import SMALLEST, TokenClassifier, Tokens
 
 WIDTH_MULTIPLE = 32
@@ -37,17 +34,9 @@ class VectorClassifier(TokenClassifier):
                 with co-training".
     """
 
-    rates: ClassVar[dict[str, float]] = {"head": 5.0, "evidence": 5.0, "vectors": 0.5}
-    """Learning rate multipliers by parameter prefix."""
-
-    scale: Tensor
-    """Factor of each column of `vectors`: the step of int8 after `quantise`, 1 before."""
-
     def __init__(self, encoder: EncoderConfig, config: VectorViewConfig, num_ngrams: int, num_classes: int) -> None:
-        super().__init__(encoder, num_classes)
+        super().__init__(encoder, num_ngrams, num_classes)
         self.bytes_per_token = config.bytes_per_token
-        self.vectors = nn.Parameter(torch.zeros(1 + num_ngrams, encoder.dim))  # row 0 (no n-gram): zero
-        self.register_buffer("scale", torch.ones(encoder.dim))
 
     def forward(self, ids: Tensor, doc_index: Tensor, lengths: Tensor) -> Tensor:
         """Classify documents given as ids of their n-grams -> (B, classes) logits."""
@@ -123,10 +112,3 @@ class VectorClassifier(TokenClassifier):
         self.vectors[1 : 1 + len(vectors)] = torch.from_numpy(vectors)
         self.gain.fill_(1 / max(float(means.std()), SMALLEST) if len(means) else 1.0)
         self.prior.fill_(max(prior, SMALLEST))
-
-    @torch.no_grad()
-    def quantise(self) -> None:
-        """Quantise the vectors to int8, with one step per column. For export; the model cannot be trained after it."""
-        table, step = quantise_int8(self.vectors)
-        self.vectors = nn.Parameter(table, requires_grad=False)
-        self.scale.copy_(step)

@@ -1,15 +1,16 @@
 """Text classification by a model of byte n-grams (`ByteClassifier`)."""
 
 import random
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from artifact.arrays import Floats
 from artifact.encodings import RAW
 from model.config.data import DocumentsConfig
 from model.config.models import ClassifierConfig, NgramViewConfig
@@ -53,10 +54,10 @@ class ByteTask(TwoViewTask):
         return CANDIDATES * self.config.model.ngram_view.num_ngrams
 
     def hasher(self) -> ByteHasher:
-        return ByteHasher(self.config.model.byte_ngrams.sizes, self.length)
+        return ByteHasher(self.config.model.ngram_view.sizes, self.length)
 
     def described(self, choice: Choice) -> str:
-        sizes = ", ".join(map(str, self.config.model.byte_ngrams.sizes))
+        sizes = ", ".join(map(str, self.config.model.ngram_view.sizes))
         return (
             f"n-grams of {sizes} bytes{', counted 1 + log k times' if choice.sublinear else ''}"
             f", scales {choice.scaling}, C = {choice.strength:g}"
@@ -65,10 +66,8 @@ class ByteTask(TwoViewTask):
 
     def chosen(self, counted: Counted, labels: NDArray[np.int64], learner: "VectorLearner | None") -> Choice:
         del learner
-        model = self.config.model
-        return choose(
-            counted, labels, len(self.facts["labels"]), model.ngram_view, lengths=[model.byte_ngrams.sizes[-1]]
-        )
+        view = self.config.model.ngram_view
+        return choose(counted, labels, len(self.facts["labels"]), view, lengths=view.sizes[-1:])
 
     def vector_learner(
         self, texts: Sequence[bytes], labels: NDArray[np.int64], unlabelled: Sequence[bytes]
@@ -86,7 +85,7 @@ class ByteTask(TwoViewTask):
         count = min(INITIAL_DOCUMENTS, len(data.train))
         generator = random.Random(f"{self.config.seed}")
         _, documents, lengths = next(padded_batches(data.train.texts, self, count, generator))
-        model.vector_view.standardise(documents, lengths, prior)
+        model.vector_view.standardise(model.find(documents, lengths), lengths, prior)
         if not data.unlabelled:
             return ByteCorpus(self, data, model, None)
         view = NgramViewConfig(max_length=self.length, class_weights=self.config.model.ngram_view.class_weights)
@@ -129,10 +128,16 @@ class ByteCorpus:
         return self._logits(view, self.data.unlabelled, device)
 
     def _logits(self, view: TokenClassifier, texts: Sequence[bytes], device: torch.device) -> Outputs:
-        assert isinstance(view, PatchClassifier)
-        (graph,) = self.task.graphs(self.model)
-        (function,) = module_functions([replace(graph, module=view)], device)
-        return self.task.document_logits(function, texts)
+        view.eval().to(device)
+
+        def compute(inputs: Mapping[str, NDArray[Any]]) -> Floats:
+            document, lengths = (torch.from_numpy(array) for array in inputs.values())
+            with torch.inference_mode():
+                ids = self.model.find(document, lengths).to(device)
+                logits: Floats = view(ids, lengths.to(device)).cpu().numpy()
+            return logits
+
+        return self.task.document_logits(compute, texts)
 
 
 @dataclass(frozen=True)
@@ -160,15 +165,15 @@ class ByteRound(Learner):
     def batches(self, epoch: int) -> Iterator[TrainingBatch]:
         """Yield shuffled batches of documents of similar length; a last, smaller batch is dropped.
 
-        Shape:  yields documents (B, bucket) uint8, lengths (B,) int32, targets (B, classes) float32.
+        Shape:  yields ids (B, bucket, s) int64, lengths (B,) int32, targets (B, classes) float32.
         """
         task, generator = self.corpus.task, random.Random(f"{self.seed}-{epoch}")
         for chosen, documents, lengths in padded_batches(self.texts, task, task.config.training.batch_size, generator):
-            yield documents, lengths, torch.from_numpy(self.targets[chosen])
+            yield self.corpus.model.find(documents, lengths), lengths, torch.from_numpy(self.targets[chosen])
 
     def loss(self, model: nn.Module, batch: TrainingBatch) -> Tensor:
-        documents, lengths, targets = batch
-        return link_of(np.array(self.corpus.data.validation.labels)).loss(model(documents, lengths), targets)
+        ids, lengths, targets = batch
+        return link_of(np.array(self.corpus.data.validation.labels)).loss(model(ids, lengths), targets)
 
     def validate(self, model: nn.Module, device: torch.device) -> float:
         assert isinstance(model, PatchClassifier)
