@@ -14,7 +14,7 @@ seed = 3
 name = "synthetic"
 
 [model]
-kind = "bytes"
+kind = "paper"
 
 [model.encoder]
 seq_len = 64

@@ -52,9 +52,13 @@ def test_buckets_of_a_model_depend_on_its_kind_and_mode(mode: Literal["paper", "
     encoder, paper = EncoderConfig(seq_len=64), EncoderConfig(seq_len=64, mode=mode)
     words, ngrams = NgramViewConfig(max_length=1000), StemConfig(patch_length=16)
     assert ClassifierConfig(kind="words", encoder=encoder, ngram_view=words).buckets == (256, 512, 1000)
-    assert ClassifierConfig(kind="bytes", encoder=encoder, ngram_view=words).buckets == (64,)
-    assert ClassifierConfig(kind="bytes", encoder=EncoderConfig(seq_len=512)).buckets == (256, 512)
-    assert ClassifierConfig(kind="bytes", encoder=EncoderConfig(seq_len=512, mode=mode)).buckets == (512,)
+    assert ClassifierConfig(kind="paper", encoder=encoder, ngram_view=words).buckets == (64,)
+    assert ClassifierConfig(kind="paper", encoder=EncoderConfig(seq_len=512)).buckets == (256, 512)
+    assert ClassifierConfig(kind="paper", encoder=EncoderConfig(seq_len=512, mode=mode)).buckets == (512,)
+    assert ClassifierConfig(kind="bytes", ngram_view=words).buckets == (256, 512, 1000)
+    for patch, buckets in ((4, (256, 512, 1000)), (10, (1000,))):
+        read, patches = EncoderConfig(seq_len=1000 // patch), VectorViewConfig(bytes_per_token=patch)
+        assert ClassifierConfig(kind="bytes", encoder=read, ngram_view=words, vector_view=patches).buckets == buckets
     assert MatcherConfig(stem=ngrams, encoder=encoder).buckets == (256, 512, 1024)
     assert MatcherConfig(stem=ngrams, encoder=paper).buckets == (1024,)
 
@@ -63,9 +67,9 @@ def test_words_without_a_vector_view_need_no_encoder() -> None:
     words = NgramViewConfig(max_length=1000)
     assert ClassifierConfig(kind="words", ngram_view=words).buckets == (256, 512, 1000)
     assert ClassifierConfig(kind="words", ngram_view=words, vector_view=VectorViewConfig()).encoder is None
-    message = "encoder must be a section for kind 'bytes' and for a vector view with rounds"
+    message = "encoder must be a section for kind 'paper' and for a vector view with rounds"
     with pytest.raises(ValueError, match=message):
-        ClassifierConfig(kind="bytes")
+        ClassifierConfig(kind="paper")
     with pytest.raises(ValueError, match=message):
         ClassifierConfig(kind="words", vector_view=VectorViewConfig(rounds=(RoundConfig(),)))
 
@@ -80,17 +84,36 @@ def test_vector_view_needs_ngram_vectors() -> None:
 
 
 def test_vector_view_reads_no_prefixes() -> None:
-    message = "ngram_view must have no prefixes for a vector view with rounds, which reads words"
+    message = (
+        "ngram_view must have no prefixes, which only words have, for kind 'bytes' and for a vector view with rounds"
+    )
     encoder, vectors = EncoderConfig(seq_len=64), VectorViewConfig(rounds=(RoundConfig(),))
     for view in (NgramViewConfig(prefixes=True), NgramViewConfig(tried=("prefixes",))):
         with pytest.raises(ValueError, match=message):
             ClassifierConfig(kind="words", encoder=encoder, ngram_view=view, vector_view=vectors)
         assert ClassifierConfig(kind="words", ngram_view=view, vector_view=VectorViewConfig()).ngram_view == view
+        with pytest.raises(ValueError, match=message):
+            ClassifierConfig(kind="bytes", ngram_view=view)
 
 
-def test_bytes_have_no_vector_view() -> None:
-    with pytest.raises(ValueError, match="vector_view must be absent for kind 'bytes'"):
+def test_published_model_has_no_vector_view() -> None:
+    with pytest.raises(ValueError, match="vector_view must be absent for kind 'paper'"):
+        ClassifierConfig(kind="paper", encoder=EncoderConfig(seq_len=64), vector_view=VectorViewConfig())
+
+
+def test_patches_of_bytes_fill_the_rows() -> None:
+    message = (
+        r"encoder\.seq_len \* vector_view\.bytes_per_token must be ngram_view\.max_length = 4096 for kind 'bytes', "
+        "not 256"
+    )
+    with pytest.raises(ValueError, match=message):
         ClassifierConfig(kind="bytes", encoder=EncoderConfig(seq_len=64), vector_view=VectorViewConfig())
+
+
+@pytest.mark.parametrize("sizes", [(), (0, 3), (3, 13), (5, 3), (3, 3)])
+def test_sizes_of_byte_ngrams_are_checked(sizes: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"sizes\n  Value error, must be ascending, in 1\.\.12, not \("):
+        NgramViewConfig(sizes=sizes)
 
 
 @pytest.mark.parametrize("mode", ["paper", "paper-masked"])

@@ -54,9 +54,18 @@ def without_views(name: str) -> dict[str, Any]:
     return recipe
 
 
+def test_kind_bytes_without_sizes_of_ngrams_is_the_published_model() -> None:
+    recipe = load_recipe(find_recipe("imdb-paper"), []).to_dict()
+    view = {key: value for key, value in recipe["model"]["ngram_view"].items() if key != "sizes"}
+    assert classifier(recipe, kind="bytes", ngram_view=view).model.kind == "paper"
+    assert classifier(load_recipe(find_recipe("imdb-bytes"), []).to_dict()).model.kind == "bytes"
+
+
 def test_stem_of_a_byte_classifier_is_dropped() -> None:
     recipe = without_views("synthetic")
-    assert classifier(recipe, stem=STEM) == load_recipe(find_recipe("synthetic"), ["model.encoder.seq_len=64"])
+    assert classifier(recipe, kind="bytes", stem=STEM) == load_recipe(
+        find_recipe("synthetic"), ["model.encoder.seq_len=64"]
+    )
     with pytest.raises(ValueError, match=r"unknown key model\.stem"):
         from_dict({**recipe, "model": {**recipe["model"], "stem": STEM}})
 

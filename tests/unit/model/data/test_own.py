@@ -204,7 +204,7 @@ def test_model_of_bytes_reads_them_as_they_are(write: Write, tmp_path: Path) -> 
     assert {row.texts[0][: len(content)] for row in found.rows} == {content}
     recipe = choose_recipe("lra-text", None, ["data.name=own", "training.batch_size=4"], None)
     assert isinstance(recipe, ClassificationRun)
-    assert recipe.model.kind == "bytes"
+    assert recipe.model.kind == "paper"
     task = task_of(recipe)
     data = task.load(task.read(DataFiles(data=tmp_path / "texts")))
     assert all(text.startswith(content) for text in data.train.texts)

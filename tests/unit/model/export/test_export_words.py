@@ -26,7 +26,7 @@ from model.config.recipes import load_recipe
 from model.data.own import DataFiles
 from model.nn.classifier import WordClassifier
 from model.runs.load import load_trained
-from model.tasks import task_of, words
+from model.tasks import task_of, two_views
 from model.tasks.graphs import ExportGraph, golden_documents
 from model.tasks.words import WordTask
 from tests.support.commands import call, export, train
@@ -105,8 +105,8 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         folder = made_once(tmp_path_factory, "prefixes", lambda folder: trained(folder, "words", 64, PREFIXES))
         return folder / "tiny-seed0"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(words, "is_better", lambda *_: True)
-        patch.setattr(words, "fit_weights", lambda _, second, __: (1.0, 0.0 if second is None else 2.0))
+        patch.setattr(two_views, "is_better", lambda *_: True)
+        patch.setattr(two_views, "fit_weights", lambda _, second, __: (1.0, 0.0 if second is None else 2.0))
         sections = (NGRAM_VIEW, VECTOR_VIEW)
         folder = made_once(tmp_path_factory, "both views", lambda folder: trained(folder, "words", 64, *sections))
         return folder / "tiny-seed0"
@@ -386,6 +386,6 @@ def test_evaluate_reproduces_the_results_in_the_manifest(run: Path, exported: Pa
     assert json.loads((run / "evaluation.json").read_text()) == stated
 
 
-def test_byte_classifier_beyond_dense_lengths_is_exported_in_every_bucket(tmp_path: Path) -> None:
-    loaded = load_export(export(trained(tmp_path, "bytes", 512), tmp_path), device="cpu")
+def test_published_classifier_beyond_dense_lengths_is_exported_in_every_bucket(tmp_path: Path) -> None:
+    loaded = load_export(export(trained(tmp_path, "paper", 512), tmp_path), device="cpu")
     assert {file.bucket for file in loaded.manifest.files} == set(BUCKETS)

@@ -88,7 +88,7 @@ def test_lengths_are_on_both_sides_of_the_dense_limit() -> None:
         smoother = wide(n).get_submodule("encoder.blocks.0.attention.smoother")
         assert isinstance(smoother, Smoother)
         assert smoother.is_dense is is_dense
-    assert ClassifierConfig(kind="bytes", encoder=EncoderConfig(seq_len=LONG)).buckets == BUCKETS[LONG]
+    assert ClassifierConfig(kind="paper", encoder=EncoderConfig(seq_len=LONG)).buckets == BUCKETS[LONG]
 
 
 @pytest.mark.parametrize("seq_len", BUCKETS)

@@ -55,7 +55,7 @@ def test_every_ngram_within_the_document_has_its_row(text: bytes, shortest: int,
     with torch.device("meta"):
         stem = NgramStem(config.sizes, config.num_buckets, config.patch_length, NUM_TOKENS, 1)
     small = NgramStem(CONFIG.sizes, CONFIG.num_buckets, CONFIG.patch_length, NUM_TOKENS, 1)
-    stem.fold, stem.positions = small.fold, small.positions
+    stem.hasher.fold, stem.hasher.positions = small.hasher.fold, small.hasher.positions
     rows = stem.rows(*padded(text))[0]
     expected = reference.ngram_rows(text, config)
     for end in range(LENGTH):

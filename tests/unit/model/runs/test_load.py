@@ -8,7 +8,7 @@ import torch
 from model.data.own import DataFiles
 from model.errors import UserError
 from model.runs.load import find_run, load_trained, unfinished
-from model.tasks.classification import PaperLearner, ClassificationTask
+from model.tasks.classification import ClassificationTask, PaperLearner
 from model.training import checkpoint
 from tests.support.commands import call, train
 

@@ -16,7 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from model.config.run import RunConfig
 from model.runs.load import unfinished
 from model.tasks import rows, task_of
-from model.tasks.classification import PaperLearner, ClassificationTask
+from model.tasks.classification import ClassificationTask, PaperLearner
 from model.tasks.forecasting import WindowLearner
 from model.training import checkpoint
 from model.training.checkpoint import Progress

@@ -12,7 +12,7 @@ from model.config.run import ClassificationRun, from_dict
 from model.data.documents import DocumentSet, LabelledDocuments
 from model.errors import UserError
 from model.tasks import matching
-from model.tasks.classification import RIVALS, PaperLearner, ClassificationTask
+from model.tasks.classification import RIVALS, ClassificationTask, PaperLearner
 from model.tasks.graphs import module_functions
 from model.tasks.ngrams import Choice
 from model.tasks.two_views import HAS_VECTOR_VIEW, NGRAMS
@@ -37,7 +37,7 @@ def classification(
 ) -> PaperLearner:
     """Return what a recipe that reads `seq_len` bytes learns from these documents."""
     training = {"epochs": 1, "batch_size": batch_size, "learning_rate": 1e-3, "examples_per_epoch": examples}
-    model = {"kind": "bytes", "encoder": {"seq_len": seq_len, "dim": 8, "num_heads": 1, "options": {"num_segments": 1}}}
+    model = {"kind": "paper", "encoder": {"seq_len": seq_len, "dim": 8, "num_heads": 1, "options": {"num_segments": 1}}}
     data = {"name": "synthetic", "crop": crop}
     task = "text-classification"
     config = from_dict({"name": "tiny", "task": task, "seed": seed, "training": training, "data": data, "model": model})

@@ -16,10 +16,9 @@ from artifact.documents import cut, take
 from model.config.models import NgramViewConfig
 from model.data import splits
 from model.nn.ngrams import NgramClassifier, find_hits
-from model.nn.words import WordHasher
+from model.nn.words import PREFIX, WordHasher
 from model.tasks import ngrams, occurrences, regression
 from model.tasks.classification import accuracy
-from model.nn.words import PREFIX
 from model.tasks.ngrams import (
     FIRST_STRENGTH,
     KEEP,

@@ -20,7 +20,7 @@ from artifact.local import Model
 from model.data.own import DataFiles
 from model.nn.words import WordHasher
 from model.runs.load import load_trained
-from model.tasks import document_vectors, task_of, two_views
+from model.tasks import document_vectors, task_of, two_views, words
 from model.tasks.document_vectors import vector_learner
 from model.tasks.graphs import module_outputs
 from model.tasks.ngrams import KEEP, Choice, count, fit
@@ -177,8 +177,8 @@ def test_run_interrupted_in_a_round_resumes_to_the_same_model(
     with monkeypatch.context() as patch:
         patch.setattr(VectorRound, "batches", batches)
         assert train(tmp_path) == 130
-    for name in ("choose", "fit", "_vector_learner"):
-        monkeypatch.setattr(words, name, lambda *_, **__: pytest.fail("trained twice"))
+    for name in ("chosen", "fit", "vector_learner"):
+        monkeypatch.setattr(*place_of(name), lambda *_, **__: pytest.fail("trained twice"))
     assert train(tmp_path, "--resume") == 0
     assert metrics(tmp_path / RUN) == metrics(trained)
     assert same_states(state_of(tmp_path / RUN), state_of(trained))
@@ -189,10 +189,10 @@ def test_run_interrupted_in_a_round_resumes_to_the_same_model(
 @pytest.mark.parametrize(
     ("name", "repeated"),
     [
-        ("choose", ["choose", "fit", "find_ngrams"]),
-        ("fit", ["fit", "find_ngrams"]),
-        ("principal_vectors", ["fit", "find_ngrams"]),
-        ("find_ngrams", ["find_ngrams"]),
+        ("chosen", ["chosen", "fit", "read_corpus"]),
+        ("fit", ["fit", "read_corpus"]),
+        ("principal_vectors", ["fit", "read_corpus"]),
+        ("read_corpus", ["read_corpus"]),
     ],
 )
 def test_run_interrupted_between_stages_resumes_to_the_same_model(
@@ -201,11 +201,11 @@ def test_run_interrupted_between_stages_resumes_to_the_same_model(
     """Stages that ended are not repeated."""
     monkeypatch.setattr(two_views, "is_better", lambda *_: True)
     with monkeypatch.context() as patch:
-        patch.setattr(words, name, interrupt)
+        patch.setattr(*place_of(name), interrupt)
         assert train(tmp_path) == 130
     called: list[str] = []
-    for stage in ("choose", "fit", "find_ngrams"):
-        monkeypatch.setattr(words, stage, noted(stage, called))
+    for stage in ("chosen", "fit", "read_corpus"):
+        monkeypatch.setattr(*place_of(stage), noted(stage, called))
     assert train(tmp_path, "--resume") == 0
     assert called == repeated
     assert metrics(tmp_path / RUN) == metrics(trained)
@@ -270,9 +270,14 @@ def test_damaged_result_is_computed_again_once_removed(
     assert same_states(state_of(run), state_of(trained))
 
 
+def place_of(name: str) -> tuple[Any, str]:
+    """Return where a step of training is looked up: the task, or the module of its stages."""
+    return (WordTask if hasattr(WordTask, name) else two_views), name
+
+
 def noted(name: str, called: list[str]) -> Any:
-    """Return a function of `words` that notes each call."""
-    original = getattr(words, name)
+    """Return a step of training that notes each call."""
+    original = getattr(*place_of(name))
 
     def call_it(*arguments: Any, **named: Any) -> Any:
         called.append(name)
@@ -428,7 +433,7 @@ def test_later_rounds_are_taught_by_both_views(tmp_path: Path, monkeypatch: pyte
         return VectorRound(known, targets, *others)
 
     weights = iter([(1.0, 0.0), (2.0, 0.0), (1.0, 0.0)])
-    monkeypatch.setattr(two_views, "VectorRound", create)
+    monkeypatch.setattr(words, "VectorRound", create)
     monkeypatch.setattr(two_views, "fit_weights", lambda *_: next(weights))
     assert train_own(tmp_path, "--data", labelled, "--unlabelled", unlabelled) == 0
     assert [len(targets) for targets in taught] == [248] * 2
@@ -459,7 +464,7 @@ def test_final_fit_is_on_the_rows_of_all_splits(
 ) -> None:
     """The n-gram view is fitted again with the same hyperparameters; everything else remains."""
     labelled, unlabelled = own_files(tmp_path)
-    monkeypatch.setattr(two_views, "choose", lambda *_, **__: choice)
+    monkeypatch.setattr(WordTask, "chosen", lambda *_: choice)
     monkeypatch.setattr(two_views, "is_better", lambda *_: True)
     monkeypatch.setattr(two_views, "fit_weights", lambda _, second, __: (1.0, 0.0 if second is None else 0.5))
     options = ["--data", labelled, "--set", "data.final_fit=true"]
@@ -537,7 +542,7 @@ def test_vectors_are_learned_from_unlabelled_documents_without_a_vector_view(
 ) -> None:
     """Words of unlabelled documents alone then count in the n-gram view."""
     labelled, unlabelled = own_files(tmp_path)
-    monkeypatch.setattr(two_views, "choose", lambda *_, **__: CHOICES["keep"])
+    monkeypatch.setattr(WordTask, "chosen", lambda *_: CHOICES["keep"])
     known = []
     for name, options in (("with", ["--unlabelled", unlabelled]), ("without", [])):
         assert train_own(tmp_path, "--data", labelled, *options, *NO_ROUNDS, "--set", f"name={name}") == 0
@@ -577,7 +582,7 @@ def test_resumed_run_needs_the_same_unlabelled_documents(
 ) -> None:
     labelled, unlabelled = own_files(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(two_views, "choose", interrupt)
+        patch.setattr(WordTask, "chosen", interrupt)
         assert train_own(tmp_path, "--data", labelled, "--unlabelled", unlabelled) == 130
     assert "interrupted; resume with --resume" in capsys.readouterr().err
     unlabelled.write_text(unlabelled.read_text().replace("a good day, the 1th", "a good day, the first"))
