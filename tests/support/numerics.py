@@ -8,7 +8,7 @@ from model.nn.attention.s3 import Smoother
 from model.nn.ngrams import NgramClassifier
 from model.nn.ops.fourier import FactoredFourierConvolution, dft_matrices
 from model.nn.stem import NgramStem
-from model.nn.vectors import VectorClassifier
+from model.nn.tokens import TokenClassifier
 
 # Both sides are float64: sums of at most a few hundred terms of order one.
 RELATIVE = 1e-12
@@ -43,7 +43,7 @@ def randomise(module: nn.Module) -> dict[str, np.ndarray]:
     for layer in module.modules():
         if isinstance(layer, NgramStem):
             layer.weight.data[0] = 0.0
-        if isinstance(layer, VectorClassifier):
+        if isinstance(layer, TokenClassifier):
             layer.vectors.data[0] = 0.0
             layer.scale.fill_(1.0)
         if isinstance(layer, NgramClassifier):

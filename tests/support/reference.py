@@ -6,7 +6,7 @@ Length-aware layers get one document without padding, tokens (l, C); in the othe
 `length` is its number of real tokens, which only mode `paper-masked` reads; default: all.
 
 Reference: Wang et al. 2024, arXiv:2408.08567, eqs. (1) to (4), Algorithms 1 and 2, Figure 1, sec. IV-A. The equations
-of n-gram stem, words, both views of words, matcher and residual forecaster are in their docstrings.
+of n-gram stem, words, both views of words and of bytes, matcher and residual forecaster are in their docstrings.
 """
 
 # ruff: noqa: RUF001
@@ -175,11 +175,16 @@ def classifier(document: bytes, state: State, config: EncoderConfig) -> Array:
     return logits
 
 
-def ngram_row(gram: bytes, num_buckets: int) -> int:
-    """Row of the table for one n-gram, from 1: polynomial hash, then the upper bits of a multiplicative hash."""
+def byte_hash(gram: bytes) -> int:
+    """Polynomial hash of an n-gram of bytes, in lower case."""
     letters = [byte + (32 if 65 <= byte <= 90 else 0) + 1 for byte in gram]
     value: int = sum(letter * 257**power for power, letter in enumerate(reversed(letters))) % (2**31 - 1)
-    spread = (value * 2654435761 + len(gram) * 257) % 2**32
+    return value
+
+
+def ngram_row(gram: bytes, num_buckets: int) -> int:
+    """Row of the table for one n-gram, from 1: the upper bits of a multiplicative hash of its hash."""
+    spread = (byte_hash(gram) * 2654435761 + len(gram) * 257) % 2**32
     return 1 + spread * num_buckets // 2**32
 
 
@@ -353,7 +358,11 @@ def ngram_classifier(
     prefixes: bool = False,
 ) -> Array:
     """Logits (classes,) of the n-gram view for one document; row 1 + i of the table belongs to ngrams[i]."""
-    factors = ngram_factors(document, longest, sublinear=sublinear, prefixes=prefixes)
+    return linear_view(ngram_factors(document, longest, sublinear=sublinear, prefixes=prefixes), ngrams, state)
+
+
+def linear_view(factors: Mapping[int, float], ngrams: Sequence[int], state: State) -> Array:
+    """Logits (classes,) of the n-gram view, given how often each n-gram of the document counts."""
     known = [(factors[value], state["table"][1 + i]) for i, value in enumerate(ngrams) if value in factors]
     length = math.sqrt(state["prior"] + sum((factor * math.sqrt(row[-1])) ** 2 for factor, row in known))
     logits: Array = np.array(state["bias"])
@@ -375,12 +384,28 @@ def ngram_contributions(
 ) -> Array:
     """Contributions (stretches, classes) of the n-gram view for one document."""
     hashes = word_ngrams(document, longest, prefixes=prefixes)
+    ends = [end for _, end in located_words(document)]
+    factors = ngram_factors(document, longest, sublinear=sublinear, prefixes=prefixes)
+    return linear_contributions(
+        hashes, ends, factors, ngrams, state, math.ceil(len(document) / stretch_bytes), stretch_bytes
+    )
+
+
+def linear_contributions(
+    hashes: Sequence[Sequence[int]],
+    ends: Sequence[int],
+    factors: Mapping[int, float],
+    ngrams: Sequence[int],
+    state: State,
+    num_stretches: int,
+    stretch_bytes: int,
+) -> Array:
+    """Contributions (num_stretches, classes) of the n-gram view, given the n-grams that end at each of some places."""
     counts = Counter(value for row in hashes for value in row)
     known = {value: state["table"][1 + i] for i, value in enumerate(ngrams) if value in counts}
-    factors = ngram_factors(document, longest, sublinear=sublinear, prefixes=prefixes)
     length = math.sqrt(state["prior"] + sum(factors[value] ** 2 * row[-1] for value, row in known.items()))
-    found = np.zeros((math.ceil(len(document) / stretch_bytes), len(state["bias"])))
-    for (_, end), values in zip(located_words(document), hashes, strict=True):
+    found = np.zeros((num_stretches, len(state["bias"])))
+    for end, values in zip(ends, hashes, strict=True):
         for value in values:
             if value in known:
                 found[end // stretch_bytes] += known[value][:-1] * factors[value] / length / counts[value]
@@ -501,6 +526,105 @@ def word_contributions(
             config.vector_view.bytes_per_token,
             len(found),
         )
+        found = found + state["weights"][1] * second
+    return found
+
+
+def byte_ngrams(document: bytes, sizes: Sequence[int]) -> list[list[int]]:
+    """For each byte, hashes of the n-grams of these sizes that end at it, -1 for those that would not fit."""
+    return [
+        [byte_hash(document[end - n : end]) if n <= end else -1 for n in sizes] for end in range(1, len(document) + 1)
+    ]
+
+
+def byte_factors(document: bytes, sizes: Sequence[int], *, sublinear: bool) -> dict[int, float]:
+    """For each n-gram of a document, by its hash, how often it counts."""
+    counts = Counter(value for row in byte_ngrams(document, sizes) for value in row if value != -1)
+    return {value: 1 + math.log(count) if sublinear else 1.0 for value, count in counts.items()}
+
+
+def byte_ids(document: bytes, ngrams: Sequence[int], sizes: Sequence[int]) -> list[list[int]]:
+    """Ids of the n-grams that end at each byte, 0 for unknown ones; ngrams[i] has the id 1 + i."""
+    return [
+        [1 + ngrams.index(value) if value in ngrams else 0 for value in row] for row in byte_ngrams(document, sizes)
+    ]
+
+
+def patch_tokens(ids: Sequence[Sequence[int]], state: State, patch_length: int) -> Array:
+    """Patches (n, C) of one document, given the ids of the n-grams that end at each byte."""
+    tokens = np.zeros((math.ceil(len(ids) / patch_length), state["vectors"].shape[1]))
+    for position, row in enumerate(ids):
+        for ngram in row:
+            if ngram:
+                tokens[position // patch_length] += state["vectors"][ngram]
+    return tokens / math.sqrt(patch_length * len(ids[0]))
+
+
+def patch_classifier(ids: Sequence[Sequence[int]], state: State, config: EncoderConfig, patch_length: int) -> Array:
+    """Logits (classes,) of the view of patches for one document, given the ids of the n-grams that end at each byte."""
+    tokens = patch_tokens(ids, state, patch_length)
+    x, weight = encoded_tokens(tokens, state, config), state["head.weight"]
+    logits = np.zeros(len(weight))
+    for label in range(len(logits)):
+        for channel in range(x.shape[1]):
+            logits[label] += weight[label, channel] * sum(x[:, channel]) / len(x)
+            logits[label] += weight[label, x.shape[1] + channel] * max(x[:, channel])
+            mean = sum(tokens[:, channel]) / len(tokens)
+            standardised = state["gain"][channel] * (mean - state["shift"][channel])
+            logits[label] += state["evidence.weight"][label, channel] * standardised
+    found: Array = len(ids) / (len(ids) + state["prior"]) * logits + state["head.bias"]
+    return found
+
+
+def patch_contributions(
+    ids: Sequence[Sequence[int]], state: State, config: EncoderConfig, patch_length: int, stretch_bytes: int
+) -> Array:
+    """Contributions (stretches, classes) of the view of patches for one document; otherwise as `patch_classifier`."""
+    tokens = patch_tokens(ids, state, patch_length)
+    x, weight = encoded_tokens(tokens, state, config), state["head.weight"]
+    found = np.zeros((math.ceil(len(ids) / stretch_bytes), len(weight)))
+    for t, token in enumerate(tokens):
+        stretch = t * patch_length // stretch_bytes
+        found[stretch] += weight[:, : x.shape[1]] @ x[t] / len(x)
+        found[stretch] += state["evidence.weight"] @ (state["gain"] * (token - state["shift"])) / len(x)
+        for channel in range(x.shape[1]):
+            if x[:, channel].argmax() == t:
+                found[stretch] += weight[:, x.shape[1] + channel] * x[t, channel]
+    contributions: Array = len(ids) / (len(ids) + state["prior"]) * found
+    return contributions
+
+
+def byte_classifier(document: bytes, ngrams: Sequence[int], state: State, config: ClassifierConfig) -> Array:
+    """Logits (classes,) of both views of bytes for one document; `ngrams` are the hashes of their rows from 1."""
+    sizes, sublinear = config.ngram_view.sizes, config.ngram_view.sublinear
+    factors = byte_factors(document, sizes, sublinear=sublinear)
+    logits: Array = state["weights"][0] * linear_view(factors, ngrams, below(state, "ngram_view"))
+    if config.vector_view is not None:
+        ids, view = byte_ids(document, ngrams, sizes), below(state, "vector_view")
+        second = patch_classifier(ids, view, config.required_encoder, config.vector_view.bytes_per_token)
+        logits = logits + state["weights"][1] * second
+    return logits
+
+
+def byte_contributions(
+    document: bytes, ngrams: Sequence[int], state: State, config: ClassifierConfig, stretch_bytes: int
+) -> Array:
+    """Contributions (stretches, classes) of both views of bytes for one document; otherwise as `byte_classifier`."""
+    sizes, sublinear = config.ngram_view.sizes, config.ngram_view.sublinear
+    first = linear_contributions(
+        byte_ngrams(document, sizes),
+        range(len(document)),
+        byte_factors(document, sizes, sublinear=sublinear),
+        ngrams,
+        below(state, "ngram_view"),
+        math.ceil(len(document) / stretch_bytes),
+        stretch_bytes,
+    )
+    found: Array = state["weights"][0] * first
+    if config.vector_view is not None:
+        ids, view = byte_ids(document, ngrams, sizes), below(state, "vector_view")
+        patch_length = config.vector_view.bytes_per_token
+        second = patch_contributions(ids, view, config.required_encoder, patch_length, stretch_bytes)
         found = found + state["weights"][1] * second
     return found
 

@@ -1,4 +1,4 @@
-"""The n-gram stem compared with a reference that hashes every n-gram separately."""
+"""The n-gram stem and its hashes, compared with a reference that hashes every n-gram separately."""
 
 import math
 from functools import cache
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from artifact.documents import pad_rows
 from model.config.models import StemConfig
-from model.nn.stem import NgramStem
+from model.nn.stem import ByteHasher, NgramStem
 from tests.support import reference
 from tests.support.numerics import close, randomise
 
@@ -181,3 +181,43 @@ def test_initial_inner_products_approximate_tf_idf() -> None:
     size = np.sqrt(np.outer(np.diag(expected), np.diag(expected)))
     # The error of a projection to d dimensions has a standard deviation of at most sqrt(2 / d) times both lengths.
     assert (np.abs(pooled @ pooled.T / dim - expected) <= 5 * math.sqrt(2 / dim) * size).all()
+
+
+AnySizes = st.sets(st.integers(1, 12), min_size=1, max_size=4).map(lambda sizes: tuple(sorted(sizes)))
+
+
+@settings(max_examples=50)
+@given(Texts, AnySizes, st.integers(0, 5))
+def test_hashes_equal_reference_and_are_none_outside_the_document(
+    texts: list[bytes], sizes: tuple[int, ...], more: int
+) -> None:
+    width = max(map(len, texts)) + more
+    document, lengths = (torch.from_numpy(part) for part in pad_rows(texts, width))
+    hasher = ByteHasher(sizes, LENGTH + 5)
+    hashes, doc_index, position = hasher(document, lengths)
+    assert tuple(hasher.lengths) == sizes
+    assert doc_index.tolist() == [i for i in range(len(texts)) for _ in range(width)]
+    assert position.tolist() == list(range(width)) * len(texts)
+    for text, found in zip(texts, hashes.T.reshape(len(texts), width, len(sizes)), strict=True):
+        padding = [[-1] * len(sizes)] * (width - len(text))
+        assert found.tolist() == reference.byte_ngrams(text, sizes) + padding
+
+
+def test_hashes_fold_ascii_letters_only_and_count_nul_as_a_byte() -> None:
+    hasher = ByteHasher((1, 2), LENGTH)
+
+    def hashes(text: bytes) -> list[list[int]]:
+        found: list[list[int]] = hasher(*padded(text))[0][:, : len(text)].tolist()
+        return found
+
+    letters = bytes(range(ord("A"), ord("Z") + 1))[:LENGTH]
+    assert hashes(letters) == hashes(letters.lower())
+    every = {hashes(bytes([byte]))[0][0] for byte in range(256)}
+    assert len(every) == 256 - 26
+    assert hashes(bytes(2)) == [[1, 1], [-1, 258]]
+    assert len({hashes(text)[1][1] for text in (b"\x00\x00", b"\x00a", b"a\x00")}) == 3
+
+
+def test_hashes_of_different_sizes_of_short_ngrams_are_different() -> None:
+    found = [set(row.tolist()) - {-1} for row in ByteHasher((1, 2, 3), LENGTH)(*padded(bytes(range(LENGTH))))[0]]
+    assert len(set().union(*found)) == sum(map(len, found)) == 3 * LENGTH - 3

@@ -16,6 +16,7 @@ from artifact.documents import cut, take
 from model.config.models import NgramViewConfig
 from model.data import splits
 from model.nn.ngrams import NgramClassifier, find_hits
+from model.nn.stem import ByteHasher
 from model.nn.words import PREFIX, WordHasher
 from model.tasks import ngrams, occurrences, regression
 from model.tasks.classification import accuracy
@@ -132,6 +133,34 @@ def test_ngrams_of_a_document_are_those_of_all_its_windows() -> None:
 def test_documents_without_any_word_are_an_error(texts: list[bytes]) -> None:
     with pytest.raises(ValueError, match="no document contains a word"):
         counted_of(texts)
+
+
+def test_limited_count_keeps_the_ngrams_in_the_most_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The word w0 is in one document, often; w1 in two, and so on."""
+    monkeypatch.setattr(ngrams, "SLOTS", 2**16)
+    texts = [
+        b" ".join(b"w%d" % i for i in range(8) if number <= i) + b" w0" * (9 * (not number)) for number in range(8)
+    ]
+    hasher, words = WordHasher(1, LENGTH), [reference.word_hash(f"w{i}") for i in range(8)]
+    assert len({word % 2**16 for word in words}) == 8
+    full = count(hasher, texts, LENGTH, 6)
+    for limit in (1, 3, 8, 1000, 2**16):
+        found, kept = count(hasher, texts, LENGTH, 6, limit=limit), sorted(words[-limit:])
+        assert found.hashes.tolist() == kept
+        expected = full.of_ngrams(np.flatnonzero(np.isin(full.hashes, kept)))
+        assert found.lengths.tolist() == expected.lengths.tolist()
+        assert (found.windows != expected.windows).nnz == 0
+        assert (found.means != expected.means).nnz == 0
+
+
+def test_limited_count_keeps_all_ngrams_that_are_as_frequent_as_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ngrams, "SLOTS", 2**18)
+    found = count(ByteHasher((1, 3), 8), [b"abcabc", b"xbcd"], 8, 1, limit=1)
+    assert found.hashes.tolist() == sorted(map(reference.byte_hash, (b"b", b"c")))
+    assert found.lengths.tolist() == [1, 1]
+    assert found.windows.toarray().tolist() == [[2, 2], [1, 1]]
+    with pytest.raises(ValueError, match="no document contains 3 bytes"):
+        count(ByteHasher((3, 5), 8), [b"ab"], 8, 1, limit=1)
 
 
 def test_features_equal_the_values_computed_by_hand() -> None:
