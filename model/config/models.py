@@ -131,8 +131,8 @@ class ClassifierConfig(Section):
             raise ValueError("vector_view must be absent for kind 'paper'")
         if has_prefixes and (self.has_rounds or self.kind != "words"):
             raise ValueError(
-                "ngram_view must have no prefixes, which only words have, for kind 'bytes' and for a vector view with "
-                "rounds"
+                "ngram_view.prefixes must be false, and not in ngram_view.tried, for a vector view with rounds and for "
+                f"kind {self.kind!r}: only the n-gram view of words reads prefixes"
             )
         if self.kind == "words" and self.has_rounds and not self.ngram_vectors.epochs:
             raise ValueError("ngram_vectors.epochs must be at least 1 for a vector view with rounds, not 0")
@@ -142,11 +142,11 @@ class ClassifierConfig(Section):
         elif self.kind != "paper" and not self.encoder.is_length_aware:
             raise ValueError(f"encoder.mode must be 'length-aware' for kind {self.kind!r}, not {self.encoder.mode!r}")
         if self.kind == "bytes" and self.vector_view is not None and self.encoder is not None:
-            read, length = self.encoder.seq_len * self.vector_view.bytes_per_token, self.ngram_view.max_length
-            if read != length:
+            length = self.ngram_view.max_length
+            if self.encoder.seq_len * self.vector_view.bytes_per_token != length:
                 raise ValueError(
-                    f"encoder.seq_len * vector_view.bytes_per_token must be ngram_view.max_length = {length} for kind "
-                    f"'bytes', not {read}"
+                    "vector_view.bytes_per_token must divide ngram_view.max_length for kind 'bytes', and "
+                    f"encoder.seq_len be {length} / {self.vector_view.bytes_per_token}, not {self.encoder.seq_len}"
                 )
         return self
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from artifact.encodings import RAW
 from model.config.data import DocumentsConfig, PairsConfig
 from model.config.run import RUNS, MatchingRun
 from model.config.schema import validated
@@ -82,10 +83,15 @@ def read_texts(
     if len(columns) not in ((2, 3) if is_pairs else (1,)):
         needed = "2, or 3 with texts that do not match" if is_pairs else "1"
         raise UserError(f"--text-column: {task} needs {needed}, not {len(columns)}: {' '.join(columns)}")
+    reads_bytes = given.get("model.kind", "words") != "words"
+    if reads_bytes and layout.encoding:
+        raise UserError(
+            f"--encoding must be left out for a model of bytes, which reads files as they are, not {layout.encoding}"
+        )
     values: RecipeKeys = {
         **dict(zip(names, columns, strict=False)),
         "label_column": layout.label_column,
-        "encoding": layout.encoding,
+        "encoding": RAW if reads_bytes else layout.encoding,
         "split_column": "" if files.validation or files.test else SPLIT_COLUMN,
         "validation_file": files.validation is not None,
         "test_file": files.test is not None,
@@ -165,8 +171,9 @@ def _documents_keys(texts: OwnTexts, layout: TextLayout, given: Mapping[str, obj
         keys = {f"model.ngram_view.{key}": value for key, value in LABELS_ALONE.items()} | keys
         if is_words and sum(map(len, found)) <= PREFIX_BYTES:
             keys |= {"model.ngram_view.prefixes": True, "model.ngram_view.tried": ["sublinear", "prefixes"]}
-    if not is_words:  # every token is that many bytes
-        keys["model.encoder.seq_len"] = length // BYTES_PER_TOKEN
+    if not is_words:  # tokens are patches of bytes, which fill a row
+        patch = given.get("model.vector_view.bytes_per_token", BYTES_PER_TOKEN)
+        keys["model.encoder.seq_len"] = max(1, length // patch) if isinstance(patch, int) and patch > 0 else length
     return keys
 
 

@@ -1,6 +1,7 @@
 """Text classifiers: of single bytes, as published; of byte or word n-grams in two views. Used by `model.tasks`."""
 
 import copy
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -100,7 +101,13 @@ class TwoViewClassifier(nn.Module):
         self.ngram_view = NgramClassifier(view.num_ngrams, num_classes, sublinear=view.sublinear)
         self.register_buffer("weights", torch.ones(2))
         self.has_fixed_shapes = False
-        """Whether all shapes depend on B and N only, not on the number of words: slower, but CUDA can replay it."""
+        """Whether all shapes depend on B and N only, not on the number of n-grams: slower, but CUDA can replay it."""
+
+    def with_fixed_shapes(self) -> Self:
+        """The same classifier, sharing its parameters, with fixed shapes."""
+        other = copy.copy(self)
+        other.has_fixed_shapes = True
+        return other
 
     def base(self) -> Tensor:
         """Part of the logits that is the same for all documents, (classes,)."""
@@ -145,12 +152,6 @@ class WordClassifier(TwoViewClassifier):
         self.vector_view = (
             VectorClassifier(config.required_encoder, vectors, ngrams.num_ngrams, num_classes) if vectors else None
         )
-
-    def with_fixed_shapes(self) -> "WordClassifier":
-        """The same classifier, sharing its parameters, with fixed shapes."""
-        other = copy.copy(self)
-        other.has_fixed_shapes = True
-        return other
 
     def forward(self, document: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Classify (B, N) bytes -> logits (B, classes), contributions (B, S, classes) and known (B, 2)."""
@@ -204,13 +205,6 @@ class ByteClassifier(TwoViewClassifier):
             else None
         )
 
-    def for_cuda(self) -> "ByteClassifier":
-        """The same classifier, sharing its parameters, with fixed shapes and without operators that CUDA lacks."""
-        other = copy.copy(self)
-        other.has_fixed_shapes = True
-        other._modules = {**self._modules, "vector_view": self.vector_view and self.vector_view.for_cuda()}
-        return other
-
     def forward(self, document: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Classify (B, N) bytes -> logits (B, classes) and contributions (B, S, classes)."""
         is_fixed = self.has_fixed_shapes
@@ -222,7 +216,9 @@ class ByteClassifier(TwoViewClassifier):
         contributions = self.weights[0] * self.ngram_view(hits, shape, has_fixed_shapes=is_fixed)
         if self.vector_view is not None:
             of_bytes = torch.unflatten(ids.T, 0, (document.shape[0], document.shape[1]))
-            of_vectors = self.vector_view.contributions(of_bytes, lengths, num_stretches, STRETCH_BYTES)
+            of_vectors = self.vector_view.contributions(
+                of_bytes, lengths, num_stretches, STRETCH_BYTES, in_int8=not is_fixed
+            )
             contributions = contributions + self.weights[1] * of_vectors
         return contributions.sum(dim=1) + self.base(), contributions
 

@@ -1,7 +1,6 @@
 """Classifier over patches of byte n-grams, one of the two views that `model.nn.classifier` combines."""
 
-import copy
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -44,37 +43,34 @@ class PatchClassifier(TokenClassifier):
         nn.init.zeros_(self.evidence.weight)
         self.register_buffer("gain", torch.ones(encoder.dim))
         self.register_buffer("shift", torch.zeros(encoder.dim))
-        self.avoids_int8 = False
-        """Whether the export avoids MatMulInteger, which is faster on a CPU but has no CUDA kernel."""
-
-    def for_cuda(self) -> Self:
-        """The same classifier for an export to CUDA. It shares the parameters."""
-        other = copy.copy(self)
-        other.avoids_int8 = True
-        return other
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
         """Classify documents given as ids (B, N, s) of their n-grams -> (B, classes) logits."""
         return self.classify(self.embed(ids, lengths))
 
-    def contributions(self, ids: Tensor, lengths: Tensor, num_stretches: int, stretch: int) -> Tensor:
-        """Contributions (B, num_stretches, classes) of stretches of `stretch` bytes to the logits, without the bias."""
-        return self.contributions_of(self.embed(ids, lengths, stretch), num_stretches)
+    def contributions(
+        self, ids: Tensor, lengths: Tensor, num_stretches: int, stretch_bytes: int, *, in_int8: bool
+    ) -> Tensor:
+        """Contributions (B, num_stretches, classes) of stretches to the logits, without the bias.
 
-    def embed(self, ids: Tensor, lengths: Tensor, stretch: int = 1) -> Tokens:
+        `in_int8`: whether the ONNX graph adds int8 vectors by MatMulInteger, as in `sum_rows`.
+        """
+        return self.contributions_of(self.embed(ids, lengths, stretch_bytes, in_int8=in_int8), num_stretches)
+
+    def embed(self, ids: Tensor, lengths: Tensor, stretch_bytes: int = 1, *, in_int8: bool = False) -> Tokens:
         """The tokens of documents of `lengths` bytes (B,)."""
         size = self.patch_length * ids.shape[2]
         rows = ids.reshape(-1, size)  # (B T, p s)
         if self.training:  # same sum, without storing the gradient of each row
             summed = nn.functional.embedding_bag(rows, self.vectors, mode="sum", padding_idx=0)
         else:
-            in_int8 = self.vectors.dtype == torch.int8 and not self.avoids_int8
-            summed = sum_rows(nn.functional.embedding(rows, self.vectors), in_int8=in_int8)
+            is_int8 = self.vectors.dtype == torch.int8
+            summed = sum_rows(nn.functional.embedding(rows, self.vectors), in_int8=in_int8 and is_int8)
         x = (summed * (self.scale / size**0.5)).reshape(ids.shape[0], -1, self.vectors.shape[1])
         if self.training and self.token_dropout:
             x = x * (torch.rand(x.shape[:2], device=x.device) >= self.token_dropout).unsqueeze(-1)
-        counts = divide(lengths.long() + (self.patch_length - 1), self.patch_length)
-        stretches = divide(self.positions[: x.shape[1]] * self.patch_length, stretch)
+        counts = divide(lengths.long() + (self.patch_length - 1), self.patch_length).clamp(min=1)
+        stretches = divide(self.positions[: x.shape[1]] * self.patch_length, stretch_bytes)
         amount = lengths.to(x.dtype).unsqueeze(1)
         return Tokens(x, counts, stretches.expand(x.shape[:2]), amount / (amount + self.prior))
 

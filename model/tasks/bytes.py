@@ -67,6 +67,7 @@ class ByteTask(TwoViewTask):
     def chosen(self, counted: Counted, labels: NDArray[np.int64], learner: "VectorLearner | None") -> Choice:
         del learner
         view = self.config.model.ngram_view
+        # The recipe chooses the sizes: all of them count.
         return choose(counted, labels, len(self.facts["labels"]), view, lengths=view.sizes[-1:])
 
     def vector_learner(
@@ -105,8 +106,9 @@ class ByteTask(TwoViewTask):
     def graphs(self, model: nn.Module) -> tuple[ExportGraph, ...]:
         assert isinstance(model, ByteClassifier)
         golden, outputs, buckets = golden_documents(self.length), ("logits", "contributions"), self.config.model.buckets
-        graph = ExportGraph("model", model, golden, outputs, buckets, model.for_cuda(), fixed_for_all_batches=True)
-        return (graph,)
+        # MatMulInteger, which adds the vectors on a CPU, has no CUDA kernel.
+        fixed = model.with_fixed_shapes()
+        return (ExportGraph("model", model, golden, outputs, buckets, fixed, fixed_for_all_batches=True),)
 
 
 @dataclass(frozen=True)

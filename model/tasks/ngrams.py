@@ -243,7 +243,7 @@ def count(
     found, counts = (np.concatenate([part[i] for part in keys] or [np.zeros(0, dtype=np.int64)]) for i in (0, 1))
     del keys
     if not len(found):
-        needed = "a word" if isinstance(hasher, WordHasher) else f"{min(hasher.lengths)} bytes"
+        needed = "a word" if isinstance(hasher, WordHasher) else f"{min(hasher.lengths)} bytes, of ngram_view.sizes"
         raise ValueError(f"no document contains {needed}")
     hashes, columns = np.unique(found & (2**31 - 1), return_inverse=True)
     rows, length = found >> 35, (found >> 31) & 15

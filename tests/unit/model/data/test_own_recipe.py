@@ -203,3 +203,25 @@ def test_prefixes_and_counts_are_the_start_with_labels_alone_and_up_to_a_size(
     assert not view.prefixes
     assert not view.sublinear
     assert not view.tried
+
+
+@pytest.mark.parametrize(("patch", "tokens"), [(None, 64), (4, 128), (16, 32)])
+def test_patches_of_a_model_of_bytes_fill_its_rows(patch: int | None, tokens: int, tmp_path: Path) -> None:
+    given = {"model.kind": "bytes"} | ({} if patch is None else {"model.vector_view.bytes_per_token": patch})
+    files, layout = DataFiles(data=documents(tmp_path, ["text"] * 10).path), TextLayout()
+    keys, _ = read_texts("text-classification", files, layout, given)
+    overrides = [f"{key}={json.dumps(value)}" for key, value in given.items()]
+    config = load_recipe(find_recipe("documents"), overrides, keys)
+    assert isinstance(config, ClassificationRun)
+    assert (config.model.max_length, config.model.required_encoder.seq_len) == (512, tokens)
+    assert not config.model.ngram_view.prefixes
+    with pytest.raises(UserError, match=r"bytes_per_token must divide ngram_view\.max_length"):
+        load_recipe(find_recipe("documents"), [*overrides, "model.vector_view.bytes_per_token=3"], keys)
+
+
+def test_model_of_bytes_takes_no_encoding(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes("".join(f'{{"text": "é {i}", "label": {i % 2}}}\n' for i in range(8)).encode("cp1252"))
+    given, files = {"model.kind": "bytes"}, DataFiles(data=path)
+    with pytest.raises(UserError, match=r"--encoding must be left out for a model of bytes, .* not cp1252"):
+        read_texts("text-classification", files, TextLayout(encoding="cp1252"), given)

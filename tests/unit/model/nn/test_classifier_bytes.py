@@ -84,10 +84,10 @@ def test_logits_and_contributions_of_any_bytes_equal_reference(texts: list[bytes
 @CONFIGS
 @settings(max_examples=10)
 @given(texts=Texts)
-def test_classifier_for_cuda_has_the_same_outputs(config: ClassifierConfig, texts: list[bytes]) -> None:
+def test_classifier_with_fixed_shapes_has_the_same_outputs(config: ClassifierConfig, texts: list[bytes]) -> None:
     """Also without any known n-gram; the classifier itself remains as it is."""
     model, _ = random_model(config, *TEXTS)
-    other = model.for_cuda()
+    other = model.with_fixed_shapes()
     for chosen in (texts, [b"?", b"\x01"], [b"a" * LENGTH, b"ab"]):
         for found, expected in zip(other(*padded(*chosen)), model(*padded(*chosen)), strict=True):
             assert same(found, expected)
@@ -96,7 +96,6 @@ def test_classifier_for_cuda_has_the_same_outputs(config: ClassifierConfig, text
         assert other.vector_view is None
     else:
         assert other.vector_view is not None
-        assert (other.vector_view.avoids_int8, model.vector_view.avoids_int8) == (True, False)
         assert other.vector_view.vectors is model.vector_view.vectors
 
 
