@@ -64,11 +64,17 @@ def equal_steps(contents: Contents, rate: float | None) -> tuple[list[LabelledRe
 
 
 def _step_of(times: Doubles) -> float:
-    """Step of a recording: the mean of equal steps, or else the median; 0 if there is only one time."""
+    """Step of a recording: the mean, with as many steps between two times as medians fit in; 0 for only one time.
+
+    The median alone is inexact if times have jitter, the mean alone if some are missing.
+    """
     if len(times) < 2:
         return 0.0
-    mean = float(times[-1] - times[0]) / (len(times) - 1)
-    return mean if _is_regular(times, mean) else _median(np.diff(times).tolist())
+    differences, span = np.diff(times), float(times[-1] - times[0])
+    mean = span / len(differences)
+    if _is_regular(times, mean):
+        return mean
+    return span / float(np.maximum(1, np.round(differences / _median(differences.tolist()))).sum())
 
 
 def _median(steps: list[float]) -> float:

@@ -55,9 +55,9 @@ def read_recordings(path: Path, layout: RecordingLayout = PLAIN) -> RecordingFil
         raise InputError(f"{path} has no recordings")
     for recording in contents.recordings:
         if (empty := np.isnan(recording.values).all(axis=0)).any():
-            channel = contents.channels[int(empty.argmax())]
-            count = len(recording.values)
-            raise InputError(f"{recording.place}: all {count} values of the channel {channel!r} are missing")
+            channel, name = contents.channels[int(empty.argmax())], recording.name
+            missing = "has no values" if empty.all() else f"has no value of the channel {channel!r}"
+            raise InputError(f"{recording.place}: the recording {name!r} {missing}")
     if layout.needs_labels and not any(recording.label for recording in contents.recordings):
         raise InputError(f"{path}: no recording has a label")
     recordings, rate, notes = equal_steps(contents, layout.rate)

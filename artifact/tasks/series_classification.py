@@ -81,7 +81,8 @@ class SeriesClassifierManifest(LabelledManifest):
         shape = (-1, self.length, self.scaling.num_columns)
         expected = (("stretched", "FP32", shape), ("series", "FP32", shape), ("lengths", "INT32", (-1,)))
         if (found := tuple((spec.name, spec.datatype, spec.shape) for spec in self.inputs)) != expected:
-            raise ValueError(f"inputs are {found}; expected {expected}")
+            columns = f"{count} channels and {len(self.own_scale)} of own_scale need {self.scaling.num_columns} columns"
+            raise ValueError(f"inputs are {found}; expected {expected}: {columns}")
         if len(self.outputs) > 1:
             raise ValueError(f"the only output is the logits; outputs has {len(self.outputs)}")
         if {file.bucket for file in self.files} != {self.length}:

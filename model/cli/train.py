@@ -132,7 +132,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--id-column",
         default="",
         metavar="NAME",
-        help="column of --data with the name of each row's series, in a long table; needs --target-column",
+        help="column of --data that names the series or recording of each row; for series with --target-column",
     )
     parser.add_argument(
         "--target-column", default="", metavar="NAME", help="column of --data with the values of a long table"

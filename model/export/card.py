@@ -81,7 +81,7 @@ def _answers(manifest: ExportManifest) -> Iterator[str]:
     """What the model answers."""
     match manifest:
         case SeriesClassifierManifest():
-            rate = "" if manifest.rate is None else f", at {manifest.rate:g} steps per second"
+            rate = "" if manifest.rate is None else f", at {manifest.rate:g} steps per second,"
             count = len(manifest.labels)
             yield f"Classifies recordings of {len(manifest.channels)} channels{rate} into {count} classes."
             yield f"Channels: {_listed(manifest.channels)}."

@@ -16,6 +16,7 @@ from artifact.encodings import RAW, is_utf8, not_utf8
 from artifact.errors import InputError
 from artifact.local import Json, Model
 from artifact.series import PLAIN, Layout
+from artifact.tables.rates import SAME_RATE
 from artifact.tables.reading import Source, Values
 from artifact.tables.recordings import RecordingLayout, read_recordings
 from artifact.tables.streams import name_of
@@ -152,7 +153,9 @@ def _classified(
         file = read_recordings(path, layout)
         for note in file.notes:
             print(f"{path}: {note}", file=sys.stderr)
-        rate = None if model.task.manifest.rate is None else file.rate
+        rate, own = file.rate, model.task.manifest.rate
+        if own is None or (rate is not None and abs(rate / own - 1) <= SAME_RATE):  # as in training
+            rate = own
         compute = prepare(model, "classify", RECORDING, replace(options, rate=rate))
         rows = (
             (recording.place, (dict(zip(file.channels, recording.values.T, strict=True)),))

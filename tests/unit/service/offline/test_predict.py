@@ -362,6 +362,16 @@ def test_recordings_at_another_rate_are_resampled(command: Command, tmp_path: Pa
     assert not line["coverage"]["resampled"]
 
 
+@pytest.mark.parametrize(("step", "is_resampled"), [(0.0995, False), (0.1005, False), (0.098, True), (0.102, True)])
+def test_recordings_at_about_the_rate_are_read_as_they_are(
+    step: float, is_resampled: bool, command: Command, tmp_path: Path
+) -> None:
+    rows = "".join(f"{at * step:.6f},{at % 3},{at % 4}\n" for at in range(200))
+    (path := tmp_path / "near.csv").write_text(f"time,x,y\n{rows}")
+    _, (line,) = command.run(series_classifier(), files=[path])
+    assert line["coverage"]["resampled"] == is_resampled
+
+
 def test_folder_holds_a_recording_in_each_table(command: Command, tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / f"{name}.csv").write_text("x,y,other\n10,10,5\n,12,5\n12,14,5\n13,9,5\n")
