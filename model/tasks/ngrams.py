@@ -578,7 +578,7 @@ def _fit(
     first, is_several = choices[0], labels.ndim == 2
     labels = labels[rows] if soft is None else labels
     present = np.flatnonzero(labels.any(0)) if is_several else np.unique(labels)
-    targets = labels[:, present] if is_several else labels
+    targets: NDArray[Any] = labels[:, present] if is_several else labels
     members, weights = memberships(labels), _weights(labels, config)
     members = members[:, members.any(0)]
     if soft is not None:

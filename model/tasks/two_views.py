@@ -6,8 +6,8 @@
    unlabelled documents.
 3. What the vector view reads in all documents.
 4. The vector view, a classifier over vectors of n-grams in order, in rounds. It learns from the labels, and on
-   unlabelled documents from the probabilities of a teacher: that of step 1, or else the n-gram view, and from the second
-   round on both views together.
+   unlabelled documents from the probabilities of a teacher: that of step 1, or else the n-gram view; from the second
+   round on, both views together.
 5. The weights of both views' logits. The vector view is left out unless it lowers the cross-entropy on validation by
    more than a standard error.
 6. If the recipe asks for it, the n-gram view is fitted again, on the rows of all splits.
