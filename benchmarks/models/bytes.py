@@ -23,6 +23,7 @@ SERVED = "S3Attention"
 CASES = (
     Case(SERVED, "imdb-bytes", 3),
     Case("no block", "imdb-bytes", 3, NO_BLOCK),
+    Case("linear view", "imdb-bytes", 1, NGRAMS),
     Case("linear view, labels alone", "imdb-bytes", 1, (*NGRAMS, *LABELS)),
     Case("S3Attention, labels alone", "imdb-bytes", 1, LABELS),
     Case(

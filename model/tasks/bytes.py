@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from artifact.arrays import Floats
+from artifact.documents import pad_rows
 from artifact.encodings import RAW
 from model.config.data import DocumentsConfig
 from model.config.models import ClassifierConfig, NgramViewConfig
@@ -19,11 +20,12 @@ from model.nn.classifier import ByteClassifier
 from model.nn.patches import PatchClassifier
 from model.nn.stem import ByteHasher
 from model.nn.tokens import TokenClassifier
-from model.tasks.classification import padded_batches
+from model.tasks.classification import crop, padded_batches
 from model.tasks.graphs import ExportGraph, golden_documents, module_functions
 from model.tasks.link import Outputs, link_of
 from model.tasks.ngrams import CANDIDATES, Choice, Counted, choose
 from model.tasks.two_views import HAS_VECTOR_VIEW, NgramView, TwoViewTask, fit_ngrams
+from model.tasks.views import combined
 from model.tasks.words import PRIOR, WordTask
 from model.training.checkpoint import RunFolder
 from model.training.learner import Learner, TrainingBatch
@@ -40,8 +42,7 @@ INITIAL_DOCUMENTS = 256
 class ByteTask(TwoViewTask):
     """Text classification by a model of byte n-grams.
 
-    With unlabelled documents, the first teacher of the vector view is the n-gram view of a model of words, which also
-    learns vectors of n-grams from them.
+    With unlabelled documents, both views also learn from a teacher: the n-gram view of a model of words.
     """
 
     @property
@@ -76,28 +77,32 @@ class ByteTask(TwoViewTask):
         del texts, labels, unlabelled
         return None
 
+    def teacher(self, data: DocumentSet, folder: RunFolder) -> Outputs | None:
+        """Logits of the n-gram view of a model of words, which also learns vectors from the unlabelled documents."""
+        if not data.unlabelled:
+            return None
+        view = NgramViewConfig(max_length=self.length, class_weights=self.config.model.ngram_view.class_weights)
+        words = ClassifierConfig(kind="words", ngram_view=view, ngram_vectors=self.config.model.ngram_vectors)
+        config = self.config.model_copy(update={"model": words})
+        print("teacher: the n-gram view of a model of words", flush=True)
+        fitted = fit_ngrams(WordTask(config, {}).with_facts_of(data), data, folder.inside(TEACHER, config), None)
+        function = module_functions(fitted.task.graphs(fitted.model), folder.device)[0]
+        return combined(fitted.task.document_logits(function, data.unlabelled), None, fitted.weights)
+
     def read_corpus(self, data: DocumentSet, folder: RunFolder, ngrams: NgramView) -> "ByteCorpus":
-        """A new vector view, standardised on training documents; with unlabelled documents also the teacher."""
+        """A new vector view, standardised on training documents."""
+        del folder
         model = ngrams.task.knowing(**{HAS_VECTOR_VIEW: True}).seeded()
         assert isinstance(model, ByteClassifier)
         model.ngram_view = ngrams.model.ngram_view
         assert model.vector_view is not None
         prior = PRIOR * float(np.median([min(len(text), self.length) for text in data.train.texts]))
-        count = min(INITIAL_DOCUMENTS, len(data.train))
         generator = random.Random(f"{self.config.seed}")
-        _, documents, lengths = next(padded_batches(data.train.texts, self, count, generator))
+        some = generator.sample(data.train.texts, min(INITIAL_DOCUMENTS, len(data.train)))
+        rows = [crop(text, self.length, self.config.data.crop, generator) for text in some]
+        documents, lengths = map(torch.from_numpy, pad_rows(rows, self.length))
         model.vector_view.standardise(model.find(documents, lengths), lengths, prior)
-        if not data.unlabelled:
-            return ByteCorpus(self, data, model, None)
-        view = NgramViewConfig(max_length=self.length, class_weights=self.config.model.ngram_view.class_weights)
-        words = ClassifierConfig(kind="words", ngram_view=view, ngram_vectors=self.config.model.ngram_vectors)
-        config = self.config.model_copy(update={"model": words})
-        print("teacher: the n-gram view of a model of words", flush=True)
-        teacher = WordTask(config, {}).with_facts_of(data)
-        fitted = fit_ngrams(teacher, data, folder.inside(TEACHER, config))
-        function = module_functions(fitted.task.graphs(fitted.model), folder.device)[0]
-        logits = fitted.weights[0] * fitted.task.document_logits(function, data.unlabelled)
-        return ByteCorpus(self, data, model, logits.astype(np.float32))
+        return ByteCorpus(self, data, model)
 
     def build(self) -> ByteClassifier:
         config = self.recipe.model.model_copy(update={"ngram_view": self.view})
@@ -118,7 +123,6 @@ class ByteCorpus:
     task: ByteTask
     data: DocumentSet
     model: ByteClassifier
-    teacher: Outputs | None
 
     def learner(self, targets: NDArray[np.float32], seed: str) -> "ByteRound":
         return ByteRound(self, [*self.data.train.texts, *self.data.unlabelled], targets, seed, self.task.metric)

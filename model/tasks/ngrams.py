@@ -23,7 +23,7 @@ from model.nn.words import PREFIX, WordHasher
 from model.progress import progress
 from model.tasks.link import memberships, rarest
 from model.tasks.occurrences import Hasher, NgramVectors, hashed_batches, places, rows_at
-from model.tasks.regression import balanced, regressions, regressions_with_vectors
+from model.tasks.regression import balanced, regression_on_probabilities, regressions, regressions_with_vectors
 from model.tasks.views import combined, cross_entropies, fit_weights, is_better
 
 if TYPE_CHECKING:  # importing SciPy takes time that other commands need not wait for
@@ -133,7 +133,7 @@ class Counted:
     means: "csr_matrix"
     """1 / number of windows, for each window of each document, (documents, windows)."""
     groups: NDArray[np.int64]
-    """Group of each document, (documents,); without groups, each document is one."""
+    """Group of each document, (documents,), or -1 for none; without groups, each document is one."""
 
     @property
     def has_groups(self) -> bool:
@@ -187,7 +187,7 @@ class Counted:
         owner = self.means.tocoo()
         group_of_window = np.empty(counts.shape[0], dtype=np.int64)
         group_of_window[owner.col] = group[owner.row]
-        for number in range(len(names)):
+        for number in np.flatnonzero(names >= 0):
             outside = (1 - of_group[number].toarray().ravel() / total) ** 2
             for window in np.flatnonzero(group_of_window == number):
                 entries = slice(counts.indptr[window], counts.indptr[window + 1])
@@ -240,16 +240,20 @@ def count(
     windows = [take(text, part) for text, parts in zip(texts, spans, strict=True) for part in parts]
     is_counted = None if limit is None else _frequent_slots(hasher, windows, limit)
     keys = [np.unique(part, return_counts=True) for part in _keys(hasher, windows, is_counted)]
-    found, counts = (np.concatenate([part[i] for part in keys] or [np.zeros(0, dtype=np.int64)]) for i in (0, 1))
-    del keys
-    if not len(found):
+    if not any(len(part) for part, _ in keys):
         needed = "a word" if isinstance(hasher, WordHasher) else f"{min(hasher.lengths)} bytes, of ngram_view.sizes"
         raise ValueError(f"no document contains {needed}")
-    hashes, columns = np.unique(found & (2**31 - 1), return_inverse=True)
-    rows, length = found >> 35, (found >> 31) & 15
+    hashes = _united([part & (2**31 - 1) for part, _ in keys])
     lengths = np.zeros(len(hashes), dtype=np.int64)
-    lengths[columns] = length
-    occurrences = csr_matrix((counts.astype(np.float32), (rows, columns)), shape=(len(windows), len(hashes)))
+    rows, columns, counts = [], [], []
+    for i, (part, numbers) in enumerate(keys):
+        columns.append(np.searchsorted(hashes, part & (2**31 - 1)).astype(np.int32))
+        lengths[columns[-1]] = (part >> 31) & 15
+        rows.append((part >> 35).astype(np.int32))
+        counts.append(numbers.astype(np.float32))
+        keys[i] = (part[:0], numbers[:0])  # keys of a large corpus take gigabytes
+    at = (np.concatenate(rows), np.concatenate(columns))
+    occurrences = csr_matrix((np.concatenate(counts), at), shape=(len(windows), len(hashes)))
     sizes = np.array([len(parts) for parts in spans])
     document = np.repeat(np.arange(len(texts)), sizes)
     means = csr_matrix(
@@ -271,6 +275,14 @@ def _keys(
         window = torch.tensor(chosen, device=hashes.device)[doc_index]
         keys = ((window * 16 + length) * 2**31 + hashes)[hashes >= 0].cpu().numpy()
         yield keys if is_counted is None else keys[is_counted[keys & (len(is_counted) - 1)]]
+
+
+def _united(parts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """All different values of the parts, ascending, found pair by pair: most values are in many parts."""
+    while len(parts) > 1:
+        pairs = [np.concatenate(parts[i : i + 2]) for i in range(0, len(parts), 2)]
+        parts = [np.unique(pair) for pair in pairs]
+    return np.unique(parts[0])
 
 
 def _frequent_slots(hasher: Hasher, windows: Sequence[bytes], limit: int) -> NDArray[np.bool_]:
@@ -324,6 +336,7 @@ def fit(
     choice: Choice,
     vectors: NgramVectors | None = None,
     hashes: NDArray[np.int64] | None = None,
+    soft: Doubles | None = None,
 ) -> Fitted:
     """Select the n-grams and fit the logistic regression on all documents.
 
@@ -335,17 +348,19 @@ def fit(
         choice: the hyperparameters.
         vectors: vectors of n-grams, learned from the same documents, for a choice that uses them.
         hashes: the n-grams of the view, ascending, if they are selected already.
+        soft: a teacher's probabilities (further documents, classes) of the documents that follow the labelled ones, for
+            a choice without vectors.
 
     """
     if hashes is not None:
         columns, is_there = places(counted.hashes, hashes)
         counted = counted.of_ngrams(columns[is_there])
         vectors = None if vectors is None else vectors.of_ngrams(hashes)
-        return fit(counted, labels, num_classes, config, choice, vectors).on(hashes)
+        return fit(counted, labels, num_classes, config, choice, vectors, soft=soft).on(hashes)
     counted = _frequent(counted, CANDIDATES * config.num_ngrams)
-    sets, rows = counted.document_sets(), np.arange(len(labels))
+    sets, rows = counted.document_sets(), np.arange(len(counted.groups))
     given = vectors if choice.vector_strength else None
-    return _fit(counted, sets, rows, labels, num_classes, config, [choice], given)[0]
+    return _fit(counted, sets, rows, labels, num_classes, config, [choice], given, soft)[0]
 
 
 def scaled_losses(logits: Doubles, labels: NDArray[np.int64]) -> Doubles:
@@ -553,16 +568,25 @@ def _fit(
     config: NgramViewConfig,
     choices: Sequence[Choice],
     vectors: NgramVectors | None,
+    soft: Doubles | None = None,
 ) -> list[Fitted]:
     """Fit on the documents `rows`, with choices that differ in their strengths alone.
 
-    `sets` is `counted.document_sets()`, and `labels` the classes of all documents of `counted`.
+    `sets` is `counted.document_sets()`, and `labels` the classes of all documents of `counted`; with `soft`, of the
+    first ones, and `rows` are all of them.
     """
-    first, members, is_several = choices[0], memberships(labels[rows]), labels.ndim == 2
+    first, is_several = choices[0], labels.ndim == 2
+    labels = labels[rows] if soft is None else labels
+    present = np.flatnonzero(labels.any(0)) if is_several else np.unique(labels)
+    targets: NDArray[Any] = labels[:, present] if is_several else labels
+    members, weights = memberships(labels), _weights(labels, config)
     members = members[:, members.any(0)]
+    if soft is not None:
+        targets = np.concatenate((targets if is_several else members, soft[:, present]))
+        members = memberships(targets) if is_several else targets
+        # A teacher that learned from balanced classes gives balanced probabilities.
+        weights = None if weights is None else np.concatenate((weights, np.ones(len(soft))))
     of_class, sizes = np.asarray(sets[rows].T @ members), members.sum(0)
-    present = np.flatnonzero(labels[rows].any(0)) if is_several else np.unique(labels[rows])
-    targets = labels[rows][:, present] if is_several else labels[rows]
     if vectors is not None and first.scaling == KEEP:
         hashes, scales = _most_used(vectors, config, first)
     else:
@@ -576,12 +600,13 @@ def _fit(
         nothing, shares = np.zeros((len(hashes), len(present))), sizes[: len(present)] / len(rows)
         bias = np.log(shares / (1 - shares).clip(1 / len(rows)) if is_several else shares)
         found = [(nothing, bias)] * len(choices)
+    elif soft is not None and not is_several:
+        found = [regression_on_probabilities(x, targets, choice.strength, weights) for choice in choices]
     elif vectors is None:
-        found = regressions(x, targets, [choice.strength for choice in choices], _weights(targets, config))
+        found = regressions(x, targets, [choice.strength for choice in choices], weights)
     else:
         place, has_vector = vectors.places(hashes)
         v = rows_at(vectors.vectors, place, has_vector).astype(np.float64)
-        weights = _weights(targets, config)
         found = _regressions_with_vectors(x, v, has_vector, is_there, targets, choices, weights)
     return [Fitted(hashes, scales, *_of_all_classes(*one, present, num_classes), prior) for one in found]
 

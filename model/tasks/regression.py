@@ -129,6 +129,28 @@ def regressions_with_vectors(
     return fitted
 
 
+def regression_on_probabilities(
+    x: "csr_matrix", probabilities: Doubles, strength: float, weights: Doubles | None = None
+) -> tuple[Doubles, Doubles]:
+    """Fit a multinomial logistic regression with inverse regularisation C to probabilities of the classes.
+
+    Returns: weights (features, classes) and bias (classes,).
+
+    Args:
+        x: features (documents, features).
+        probabilities: the targets (documents, classes); those of a document add up to 1.
+        strength: C.
+        weights: weight of each document, (documents,); 1 by default.
+
+    """
+    has_sigmoid = probabilities.shape[1] == 2
+    targets = probabilities[:, 1:] if has_sigmoid else probabilities
+    of_documents = np.ones(x.shape[0]) if weights is None else weights
+    both, nothing, loss = (x, x.T.tocsr()), np.zeros((x.shape[0], 0)), _sigmoid_loss if has_sigmoid else _softmax_loss
+    found, _, bias = _fit_with_vectors(both, nothing, targets, (strength, 0.0), of_documents, loss)
+    return (_halves(found), _halves(bias)) if has_sigmoid else (found, bias)
+
+
 def _fit_with_vectors(
     features: tuple[Any, Any],
     projected: Doubles,

@@ -1,15 +1,18 @@
 """Text classification in two views (`TwoViewClassifier`), trained in stages.
 
-1. The n-gram view: a linear classifier over n-grams, fitted to the labels; for words with or without vectors of the
-   n-grams, which are learned from labelled and unlabelled documents.
-2. What the vector view reads in all documents, and its first teacher.
-3. The vector view, a classifier over vectors of n-grams in order, in rounds. It learns from the labels, and on
-   unlabelled documents from the probabilities of a teacher: the first one, then both views together.
-4. The weights of both views' logits. The vector view is left out unless it lowers the cross-entropy on validation by
+1. For bytes with unlabelled documents, the teacher: the n-gram view of a model of words.
+2. The n-gram view: a linear classifier over n-grams, fitted to the labels; on unlabelled documents to the probabilities
+   of the teacher if there is one. For words with or without vectors of the n-grams, which are learned from labelled and
+   unlabelled documents.
+3. What the vector view reads in all documents.
+4. The vector view, a classifier over vectors of n-grams in order, in rounds. It learns from the labels, and on
+   unlabelled documents from the probabilities of a teacher: that of step 1, or else the n-gram view; from the second
+   round on, both views together.
+5. The weights of both views' logits. The vector view is left out unless it lowers the cross-entropy on validation by
    more than a standard error.
-5. If the recipe asks for it, the n-gram view is fitted again, on the rows of all splits.
+6. If the recipe asks for it, the n-gram view is fitted again, on the rows of all splits.
 
-Each stage but that of step 2 keeps its result in the run folder. Each round has a folder of its own and resumes from
+Each stage but that of step 3 keeps its result in the run folder. Each round has a folder of its own and resumes from
 its own checkpoint.
 """
 
@@ -28,7 +31,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from artifact.arrays import Floats
+from artifact.arrays import Doubles, Floats
 from artifact.documents import cut
 from artifact.tasks.classification import stretch_bounds
 from model.config.data import DocumentsConfig
@@ -73,15 +76,11 @@ HAS_VECTOR_VIEW = "has_vector_view"
 
 
 class Corpus(Protocol):
-    """What the vector view reads in all documents, and its first teacher."""
+    """What the vector view reads in all documents."""
 
     @property
     def model(self) -> TwoViewClassifier:
         """The whole model; its vector view is not trained."""
-
-    @property
-    def teacher(self) -> Outputs | None:
-        """Logits of the first teacher for the unlabelled documents; None for those of the n-gram view."""
 
     def learner(self, targets: NDArray[np.float32], seed: str) -> Learner:
         """What a round learns from: probabilities (documents, classes) of the training and unlabelled documents."""
@@ -135,6 +134,11 @@ class TwoViewTask(ClassificationTask):
     ) -> "VectorLearner | None":
         """The learner of n-gram vectors; None without vectors."""
 
+    def teacher(self, data: DocumentSet, folder: RunFolder) -> Outputs | None:
+        """Logits of a teacher for the unlabelled documents; None if the n-gram view is the first teacher."""
+        del data, folder
+        return None
+
     @abstractmethod
     def read_corpus(self, data: DocumentSet, folder: RunFolder, ngrams: "NgramView") -> Corpus:
         """What the rounds learn from, with a new vector view."""
@@ -166,17 +170,20 @@ class TwoViewTask(ClassificationTask):
                 f"{documents}, the number of documents, not {needed}"
             )
         names = [f"round {number}" for number in range(1, 1 + len(rounds))]
-        stages = [Stage(NGRAM_STAGE, partial(fit_ngrams, self, data))]
+        stages = [
+            Stage("teacher", partial(self.teacher, data)),
+            Stage(NGRAM_STAGE, partial(fit_ngrams, self, data), ("teacher",)),
+        ]
         if rounds:
             stages.append(Stage("n-grams", partial(self.read_corpus, data), (NGRAM_STAGE,)))
-            before = "n-grams"
+            before = "teacher"
             for number, name in enumerate(names, 1):
                 train = partial(train_round, self, data, number)
                 stages.append(Stage(name, train, (NGRAM_STAGE, "n-grams", before)))
                 before = name
         stages.append(Stage(MODEL, partial(weigh_views, self), (NGRAM_STAGE, *names)))
         if self.config.data.final_fit:
-            stages.append(Stage("final fit", partial(fit_ngrams_on_all, self, data), (MODEL,)))
+            stages.append(Stage("final fit", partial(fit_ngrams_on_all, self, data), (MODEL, "teacher")))
         return stages
 
     def seeded(self) -> TwoViewClassifier:
@@ -271,12 +278,15 @@ class VectorView:
     effort: Effort
 
 
-def fit_ngrams(task: TwoViewTask, data: DocumentSet, folder: RunFolder) -> NgramView:
-    """Choose the hyperparameters of the n-gram view and fit it; kept in ngram-view.npz. Raises: UserError."""
+def fit_ngrams(task: TwoViewTask, data: DocumentSet, folder: RunFolder, teacher: Outputs | None) -> NgramView:
+    """Choose the hyperparameters of the n-gram view and fit it; kept in ngram-view.npz. Raises: UserError.
+
+    `teacher` are a teacher's logits of the unlabelled documents, for a view that is also fitted to them.
+    """
     folder.begin()
     path = folder.path / VIEW_FILE
     if not path.is_file():
-        checkpoint.write_arrays(path, _fitted_ngrams(task, data, folder))
+        checkpoint.write_arrays(path, _fitted_ngrams(task, data, folder, teacher))
         (folder.path / VECTORS_FILE).unlink(missing_ok=True)  # up to 1 GB
     with checkpoint.reading_result(path) as file, np.load(file) as stored:
         token_vectors = stored["token_vectors"]
@@ -297,7 +307,7 @@ def fit_ngrams(task: TwoViewTask, data: DocumentSet, folder: RunFolder) -> Ngram
     return NgramView(task, model, logits, unlabelled, fitted, token_vectors, weights, losses, record, effort)
 
 
-def _fitted_ngrams(task: TwoViewTask, data: DocumentSet, folder: RunFolder) -> dict[str, Any]:
+def _fitted_ngrams(task: TwoViewTask, data: DocumentSet, folder: RunFolder, teacher: Outputs | None) -> dict[str, Any]:
     """Choose the hyperparameters of the n-gram view and fit it; returns both, and what the fit took."""
     started = time.perf_counter()
     config, num_classes = task.config.model.ngram_view, len(task.facts["labels"])
@@ -310,8 +320,9 @@ def _fitted_ngrams(task: TwoViewTask, data: DocumentSet, folder: RunFolder) -> d
     print(f"n-gram view, chosen by cross-validation: {task.described(choice)}")
     if choice.reason:
         print(f"n-gram view: {choice.reason}")
-    print(f"n-gram view: fitted to {len(labels):,} documents ...", flush=True)
-    fitted = fit(counted, labels, num_classes, config, choice, vectors)
+    counted, soft = _with_unlabelled(task, data, texts, counted, teacher)
+    print(f"n-gram view: fitted to {len(counted.groups):,} documents ...", flush=True)
+    fitted = fit(counted, labels, num_classes, config, choice, vectors, soft=soft)
     token_vectors = np.zeros((0, 0), dtype=np.float32)
     if vectors is not None and task.vector_config.rounds:
         token_vectors = principal_vectors(vectors, fitted.hashes, fitted.scales, task.config.model.required_encoder.dim)
@@ -335,6 +346,22 @@ def _chosen(
         return Choice(**json.load(file))
 
 
+def _with_unlabelled(
+    task: TwoViewTask, data: DocumentSet, texts: Sequence[bytes], counted: Counted, teacher: Outputs | None
+) -> tuple[Counted, Doubles | None]:
+    """N-grams of the labelled documents, then of unlabelled ones, and the teacher's probabilities of the latter.
+
+    Without a teacher, those of the labelled documents. Of many documents, a random sample is used.
+    """
+    if teacher is None:
+        return counted, None
+    chosen = sample(list(map(len, data.unlabelled)), MAX_DOCUMENTS, MAX_BYTES)
+    both = [*texts, *(data.unlabelled[i] for i in chosen)]
+    groups = np.concatenate((counted.groups, np.full(len(chosen), -1)))
+    counted = replace(count(task.hasher(), both, task.length, task.overlap, (), task.max_counted), groups=groups)
+    return counted, link_of(np.array(data.train.labels)).probabilities(teacher[chosen]).astype(np.float64)
+
+
 def _count(task: TwoViewTask, documents: LabelledDocuments) -> tuple[Sequence[bytes], NDArray[np.int64], Counted]:
     """Texts of the documents, or of a sample if there are many, their labels and n-grams. Raises: UserError."""
     chosen = sample(list(map(len, documents.texts)), MAX_DOCUMENTS, MAX_BYTES)
@@ -356,18 +383,23 @@ def train_round(
     folder: RunFolder,
     ngrams: NgramView,
     corpus: Corpus,
-    before: Corpus | VectorView,
+    before: VectorView | Outputs | None,
 ) -> VectorView:
-    """Train the vector view on labels, and on the teacher's probabilities of unlabelled documents; in round-NUMBER."""
+    """Train the vector view on labels, and on a teacher's probabilities of unlabelled documents; in round-NUMBER.
+
+    `before` is the round before, or for the first one the teacher's logits; None for those of the n-gram view.
+    """
     rounds, labels = task.vector_config.rounds, np.array(data.validation.labels)
-    teacher = combined(ngrams.unlabelled, None, ngrams.weights) if before.teacher is None else before.teacher
+    teacher = before.teacher if isinstance(before, VectorView) else before
+    if teacher is None:
+        teacher = combined(ngrams.unlabelled, None, ngrams.weights)
     soft, train = link_of(labels).probabilities(teacher), np.array(data.train.labels)
     hard = np.eye(soft.shape[1])[train] if train.ndim == 1 else train
     if task.is_balanced:  # the teacher's probabilities already are
         hard = hard * balanced(train)[:, None]
     targets = np.concatenate((hard, soft)).astype(np.float32)
     learner = corpus.learner(targets, f"{task.config.seed}-{number}")
-    view = copy.deepcopy(before.view if isinstance(before, VectorView) else before.model.vector_view)
+    view = copy.deepcopy(before.view if isinstance(before, VectorView) else corpus.model.vector_view)
     assert view is not None
     own = _fit_round(task, number, rounds[number - 1], folder, learner, view)
     earlier = before.effort if isinstance(before, VectorView) else ngrams.effort
@@ -432,7 +464,9 @@ def weigh_views(task: TwoViewTask, folder: RunFolder, ngrams: NgramView, *rounds
     return progress
 
 
-def fit_ngrams_on_all(task: TwoViewTask, data: DocumentSet, folder: RunFolder, progress: Progress) -> None:
+def fit_ngrams_on_all(
+    task: TwoViewTask, data: DocumentSet, folder: RunFolder, progress: Progress, teacher: Outputs | None
+) -> None:
     """Fit the n-gram view again, on the rows of all splits; the vector view and the weights remain. Writes final.pt."""
     path = folder.path / FINAL
     if path.exists():
@@ -448,7 +482,8 @@ def fit_ngrams_on_all(task: TwoViewTask, data: DocumentSet, folder: RunFolder, p
     if model.vector_view is not None:  # its vectors belong to the n-grams of the first fit
         with checkpoint.reading_result(folder.path / VIEW_FILE) as file, np.load(file) as stored:
             hashes = stored["hashes"]
-    fit(counted, labels, len(facts["labels"]), config, choice, vectors, hashes).fill(model.ngram_view)
+    counted, soft = _with_unlabelled(task, joined, texts, counted, teacher)
+    fit(counted, labels, len(facts["labels"]), config, choice, vectors, hashes, soft).fill(model.ngram_view)
     replace(folder, facts=facts).save(FINAL, progress, {"model": model.state_dict()})
     print(f"{path}: n-gram view fitted on all {len(joined.train)} documents")
 

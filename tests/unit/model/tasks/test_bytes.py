@@ -28,6 +28,7 @@ from model.tasks import two_views
 from model.tasks.bytes import ByteCorpus, ByteRound, ByteTask
 from model.tasks.graphs import module_outputs
 from model.tasks.ngrams import CANDIDATES, count, fit
+from model.tasks.regression import regression_on_probabilities
 from model.tasks.two_views import NgramView, fit_ngrams
 from tests.support.commands import call, export
 from tests.support.shared import made_once
@@ -143,7 +144,7 @@ def test_without_unlabelled_documents_the_frequent_ngrams_are_the_whole_model(
 
 
 @pytest.mark.usefixtures("without_report")
-@pytest.mark.parametrize("stage", ["teacher", "round 2"])
+@pytest.mark.parametrize("stage", ["teacher", "n-gram view", "round 2"])
 def test_interrupted_run_resumes_to_the_same_model(
     folder: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
@@ -155,11 +156,11 @@ def test_interrupted_run_resumes_to_the_same_model(
                 raise KeyboardInterrupt
             yield batch
 
-    def interrupted_fit(*arguments: Any) -> Any:
+    def interrupted_fit(*arguments: Any, **keywords: Any) -> Any:
         fitted.append(1)
-        if stage == "teacher" and len(fitted) == 2:  # after the n-gram view of bytes
+        if [stage] == ["teacher", "n-gram view"][len(fitted) - 1 : len(fitted)]:
             raise KeyboardInterrupt
-        return fit(*arguments)
+        return fit(*arguments, **keywords)
 
     own_files(tmp_path)
     keep_both_views(monkeypatch)
@@ -168,7 +169,7 @@ def test_interrupted_run_resumes_to_the_same_model(
         patch.setattr(ByteRound, "batches", interrupted_batches)
         assert train(tmp_path, *UNLABELLED) == 130
     assert train(tmp_path, *UNLABELLED, "--resume") == 0
-    assert len(fitted) == (3 if stage == "teacher" else 2)
+    assert len(fitted) == (2 if stage == "round 2" else 3)
     assert metrics(tmp_path / RUN) == metrics(run)
     assert same_states(state_of(tmp_path / RUN), state_of(run))
     assert facts_of(tmp_path / RUN) == facts_of(run)
@@ -179,9 +180,9 @@ def test_interrupted_run_resumes_to_the_same_model(
 def test_unlabelled_documents_have_the_probabilities_of_the_teacher(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of the n-gram view of words in the first round, then of both views of bytes."""
+    """Those of the n-gram view of words for the n-gram view and the first round, then those of both views of bytes."""
     taught, teachers, corpora = list[NDArray[np.float32]](), list[NgramView](), list[ByteCorpus]()
-    learner = ByteCorpus.learner
+    learner, soft = ByteCorpus.learner, list[NDArray[np.float64]]()
 
     def noted_learner(corpus: ByteCorpus, targets: NDArray[np.float32], seed: str) -> ByteRound:
         taught.append(targets)
@@ -192,8 +193,14 @@ def test_unlabelled_documents_have_the_probabilities_of_the_teacher(
         teachers.append(fit_ngrams(*arguments))
         return teachers[-1]
 
+    def noted_regression(x: Any, probabilities: NDArray[np.float64], *others: Any) -> Any:
+        soft.append(probabilities)
+        return regression_on_probabilities(x, probabilities, *others)
+
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    (tmp_path / RUN / "ngram-view.npz").unlink()
     keep_both_views(monkeypatch)
+    monkeypatch.setattr("model.tasks.ngrams.regression_on_probabilities", noted_regression)
     monkeypatch.setattr(ByteCorpus, "learner", noted_learner)
     monkeypatch.setattr("model.tasks.bytes.fit_ngrams", noted_fit)
     assert train(tmp_path, *UNLABELLED, "--resume") == 0
@@ -206,6 +213,8 @@ def test_unlabelled_documents_have_the_probabilities_of_the_teacher(
     assert set(first[:48].ravel()) == {0, 1}
     assert np.array_equal(second[:48], first[:48])
     assert first[48:] == pytest.approx(softmax(logits), abs=1e-6)
+    (of_ngrams,) = soft
+    assert of_ngrams == pytest.approx(first, abs=1e-6)
     assert second[48:].sum(1) == pytest.approx(1)
     assert np.abs(second[48:] - first[48:]).max() > 1e-3
 

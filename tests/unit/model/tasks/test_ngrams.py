@@ -395,6 +395,30 @@ def test_coordinates_of_documents_give_the_same_weights(classes: int, monkeypatc
     assert logits_of(counted, dense) == pytest.approx(logits_of(counted, sparse), abs=2e-3 * size)
 
 
+@pytest.mark.parametrize("balanced_classes", [False, True])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_certain_probabilities_count_as_labels(classes: int, balanced_classes: bool) -> None:
+    texts, labels = corpus(40, classes)
+    config = changed(CONFIG, class_weights="balanced" if balanced_classes else "none")
+    counted = counted_of(texts)
+    soft = np.eye(classes)[labels[25:]]
+    known = fit(counted, labels, classes, CONFIG, changed_choice())
+    taught = fit(counted, labels[:25], classes, config, changed_choice(), soft=soft)
+    assert np.array_equal(taught.hashes, known.hashes)
+    assert taught.scales == pytest.approx(known.scales)
+    if not balanced_classes:
+        assert logits_of(counted, taught) == pytest.approx(logits_of(counted, known), abs=0.01)
+    assert (logits_of(counted, taught).argmax(1) == labels).all()
+
+
+def test_probabilities_of_any_number_of_labels_are_fitted() -> None:
+    texts, labels = corpus(40, 2)
+    several, counted = np.eye(2, dtype=np.int64)[labels], counted_of(texts)
+    known = fit(counted, several, 2, CONFIG, changed_choice())
+    taught = fit(counted, several[:25], 2, CONFIG, changed_choice(), soft=several[25:].astype(float))
+    assert logits_of(counted, taught) == pytest.approx(logits_of(counted, known), abs=0.01)
+
+
 def test_class_without_documents_is_never_the_answer() -> None:
     texts, labels = corpus(40, 2)
     labels *= 2  # classes 0 and 2 of four
@@ -577,6 +601,15 @@ def test_ngrams_of_the_own_group_are_discounted_if_new_groups_are_then_told_apar
 
     assert weight(known, "group3") > 0.5 * weight(known, "left")
     assert weight(discounted, "group3") < 1e-6 < weight(discounted, "left")
+
+
+def test_documents_of_no_group_keep_the_ngrams_that_they_share_with_a_group() -> None:
+    texts = [b"left group0", b"right group0", b"left group0"]
+    counted = replace(counted_of(texts), groups=np.array([0, 0, -1]))
+    column = np.flatnonzero(counted.hashes == reference.word_hash("group0"))
+    features, _ = counted.features(column, np.ones(1), 1.0, sublinear=False, discount=True)
+    share = (1 / 3) ** 2  # of its documents, one is not in the group
+    assert features.toarray().ravel() == pytest.approx([share / math.hypot(share, 1)] * 2 + [1 / math.sqrt(2)])
 
 
 def inflected(count: int) -> tuple[list[bytes], Labels]:

@@ -6,7 +6,7 @@ from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression
 
 from model.tasks import regression
-from model.tasks.regression import balanced, regressions, regressions_with_vectors
+from model.tasks.regression import balanced, regression_on_probabilities, regressions, regressions_with_vectors
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -135,3 +135,25 @@ def test_each_of_any_number_of_labels_has_a_regression_of_its_own(
         alone = LogisticRegression(C=3.0, tol=1e-8, max_iter=1000).fit(x, target)
         assert weights[:, column] == pytest.approx(alone.coef_[0], abs=2e-3)
         assert bias[column] == pytest.approx(alone.intercept_[0], abs=2e-3)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_probabilities_are_fitted_like_documents_of_each_class_with_their_weights(
+    classes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(regression, "TOLERANCE", 1e-9)
+    monkeypatch.setattr(regression, "RELATIVE_TOLERANCE", 1e-15)
+    x, *_ = documents(classes)
+    generator = np.random.default_rng(1)
+    probabilities, weights = generator.dirichlet(np.ones(classes), len(x)), generator.uniform(0.5, 2, len(x))
+    found, bias = regression_on_probabilities(csr_matrix(x), probabilities, 3.0, weights)
+    repeated, labels = np.repeat(x, classes, axis=0), np.tile(np.arange(classes), len(x))
+    of_each = (probabilities * weights[:, None]).ravel()
+    expected = LogisticRegression(C=3.0, tol=1e-10, max_iter=10_000).fit(repeated, labels, of_each)
+    logits, difference = x @ found + bias, expected.decision_function(x)
+    if classes == 2:
+        assert logits == pytest.approx(np.stack((-difference / 2, difference / 2), axis=1), abs=1e-4)
+    else:
+        assert logits - logits.mean(1, keepdims=True) == pytest.approx(
+            difference - difference.mean(1, keepdims=True), abs=1e-4
+        )
