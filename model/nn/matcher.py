@@ -46,9 +46,9 @@ class DocumentEncoder(nn.Module):
 
     def for_cuda(self) -> "DocumentEncoder":
         """The same encoder for an export to CUDA. It shares the parameters."""
-        other, stem = copy.copy(self), copy.copy(self.stem)
-        stem.avoids_int8 = True
-        other._modules = {**self._modules, "stem": stem}
+        shared = {id(tensor): tensor for tensor in (*self.parameters(), *self.buffers())}
+        other = copy.deepcopy(self, shared)
+        other.stem.avoids_int8 = True
         return other
 
     def pooled(self, document: Tensor, lengths: Tensor) -> Tensor:

@@ -119,6 +119,14 @@ def test_trained_head_depends_on_the_order_of_the_documents(matcher: Matcher, ma
     assert torch.equal(start(a, b), start(b, a))
 
 
+def test_encoder_for_cuda_shares_parameters_and_statistics(matcher: Matcher) -> None:
+    encoder, other = matcher.encoder, matcher.encoder.for_cuda()
+    assert (encoder.stem.avoids_int8, other.stem.avoids_int8) == (False, True)
+    tensors, others = ([*one.parameters(), *one.buffers()] for one in (encoder, other))
+    assert all(tensor is shared for tensor, shared in zip(tensors, others, strict=True))
+    assert torch.equal(other(*padded(*TEXTS)), encoder(*padded(*TEXTS)))
+
+
 @pytest.mark.parametrize("use_fourier", [True, False])
 def test_gradient_reaches_every_parameter(matcher_config: MatcherConfig, use_fourier: bool) -> None:
     encoder = with_options(matcher_config.required_encoder, use_fourier=use_fourier)
