@@ -407,7 +407,8 @@ def report(record: Record) -> str:
     names = [run["model"] for run in runs]
     return "\n".join(
         [
-            f"Accuracy on {len(labels):,} test fragments of {len(record.data['fragments'])} types of files, in %. The difference to the best rival is in points, ± its standard error over the "
+            f"Accuracy on {len(labels):,} test fragments of {len(record.data['fragments'])} types of files, in %. The "
+            "difference to the best rival is in points, ± its standard error over the "
             f"{len(set(sources))} source packages of the test fragments.",
             "",
             table(["model", "setting", "accuracy", "less the best rival"], rows, left=2),
