@@ -44,6 +44,7 @@ from model.tasks.classification import ClassificationTask
 from model.tasks.regression import regressions
 from model.tasks.two_views import HAS_VECTOR_VIEW
 from model.tasks.two_views import NGRAMS as CHOICE
+from model.training.checkpoint import BEST
 
 NAME = "fragments"
 PACKAGES = """
@@ -339,12 +340,14 @@ def rival(name: str, parts: dict[str, Part]) -> Data:
 
 
 def ours(overrides: Sequence[str], seed: int, folder: Path, file: Path, data_dir: Path) -> Data:
-    """Train as on one's own documents, with their groups, and classify the test fragments."""
-    shutil.rmtree(folder, ignore_errors=True)
-    sets = [word for override in (*overrides, f"seed={seed}") for word in ("--set", override)]
-    command = ("train", "--task", "text-classification", "--data", str(file), "--group-column", "group")
-    run_command(*command, "--runs", str(folder), *sets, data_dir=data_dir, threads=1)
-    best = load_trained(folder / f"{NAME}-seed{seed}", DataFiles(data=file))
+    """Train as on one's own documents, with their groups, and classify the test fragments. A run that ended remains."""
+    run = folder / f"{NAME}-seed{seed}"
+    if not (run / BEST).is_file():
+        shutil.rmtree(run, ignore_errors=True)
+        sets = [word for override in (*overrides, f"seed={seed}") for word in ("--set", override)]
+        command = ("train", "--task", "text-classification", "--data", str(file), "--group-column", "group")
+        run_command(*command, "--runs", str(folder), *sets, data_dir=data_dir, threads=1)
+    best = load_trained(run, DataFiles(data=file))
     assert isinstance(best.task, ClassificationTask)
     choice = best.task.facts[CHOICE]
     setting = f"{choice['scaling']}, C={choice['strength']:g}{', vector view' * best.task.facts[HAS_VECTOR_VIEW]}"

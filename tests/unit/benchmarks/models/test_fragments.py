@@ -1,6 +1,7 @@
 """Fragments of made-up packages, their splits, the rivals and the report."""
 
 import io
+import itertools
 import shutil
 import tarfile
 from pathlib import Path
@@ -19,7 +20,7 @@ def test_fragments_of_a_file_leave_out_its_beginning_and_do_not_overlap() -> Non
     assert [one.rank[0] for one in found] == [0, 1, 2, 3]
     starts = sorted(int(one.place.rpartition("+")[2]) for one in found)
     assert starts[0] >= SKIPPED
-    assert all(second - first >= SIZE for first, second in zip(starts, starts[1:], strict=False))
+    assert all(second - first >= SIZE for first, second in itertools.pairwise(starts))
     for one in found:
         start = int(one.place.rpartition("+")[2])
         assert one.text == content[start : start + SIZE]
