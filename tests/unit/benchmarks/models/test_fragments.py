@@ -1,10 +1,13 @@
 """Fragments of made-up packages, their splits, the rivals and the report."""
 
+import functools
 import io
 import itertools
 import shutil
 import tarfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -108,23 +111,33 @@ def test_packages_are_read_without_installing(tmp_path: Path, monkeypatch: pytes
 
 
 def test_rivals_learn_from_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the settings, the one that is right on the folds is fitted to all."""
     generator = np.random.default_rng(0)
     labels = np.arange(120) % 2
     texts = [bytes((generator.integers(0, 100, 500) + 100 * label).astype(np.uint8)) for label in labels]
     part = Part(texts, labels, np.arange(120) // 4)
     parts = {"train": part, "test": part}
-    monkeypatch.setattr(fragments, "BOOSTING", ((0.1, 4, 5),))
-    monkeypatch.setattr(fragments, "STRENGTHS", (0.001, 10.0))
-    for settings, features, classify in (
-        (["bad", "good"], lambda texts: fragments.ngram_counts(2, texts), fragments.regression),
-        (["good"], fragments.byte_counts, fragments.boosting),
+    for one in (
+        Rival("C={:g}", functools.partial(fragments.ngram_counts, 2), fragments.regression, ((10.0,),)),
+        Rival("rate {:g}", fragments.byte_counts, fragments.boosting, ((0.1, 4, 5),)),
     ):
-        monkeypatch.setattr(fragments, "RIVALS", {"rival": [Rival(settings, features, classify)]})
+        monkeypatch.setattr(fragments, "RIVALS", {"rival": [one]})
         found = fragments.rival("rival", parts)
-        assert found["setting"] in settings
-        assert found["correct"] == "1" * 120
-        assert found["held_out"] == 1
+        assert found == {"setting": one.name.format(*one.settings[0]), "held_out": 1, "correct": "1" * 120}
+
+
+def test_folds_choose_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    labels = np.arange(40) % 2
+    part = Part([bytes([label]) for label in labels], labels, np.arange(40) // 4)
+
+    def classify(settings: Sequence[tuple[float, ...]], x: Any, _: Any, others: Any) -> Iterator[Any]:
+        del x
+        for (share,) in settings:
+            yield np.where(np.arange(len(others)) < share * len(others), others[:, 1], 1 - others[:, 1])
+
+    one = Rival("share {:g}", fragments.byte_counts, classify, ((0.5,), (1.0,), (0.0,)))
+    monkeypatch.setattr(fragments, "RIVALS", {"rival": [one]})
+    found = fragments.rival("rival", {"train": part, "test": part})
+    assert (found["setting"], found["held_out"], found["correct"]) == ("share 1", 1, "1" * 40)
 
 
 def test_report_compares_with_the_best_rival(tmp_path: Path) -> None:
