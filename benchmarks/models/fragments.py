@@ -107,7 +107,7 @@ STRENGTHS: Sequence[Setting] = ((30.0,), (100.0,), (300.0,), (1_000.0,), (3_000.
 """Values of C of logistic regression, of which folds choose."""
 BOOSTING: Sequence[Setting] = ((0.1, 8, 150), (0.1, 16, 150))
 """Learning rates, leaves and iterations of gradient boosting, of which folds choose."""
-LINEAR, VECTORS = "linear view", "linear view and S3Attention"
+LINEAR = "linear view"
 SIZES = "model.ngram_view.sizes=[1, 2, 3, 4]"
 OURS = {
     LINEAR: ("model.kind=bytes", SIZES, "model.ngram_view.tried=[]"),
