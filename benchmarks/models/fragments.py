@@ -289,7 +289,7 @@ def regression(settings: Sequence[Setting], x: Any, labels: NDArray[np.int64], o
     """Classes of others by TF-IDF and logistic regression, for each C.
 
     An n-gram that occurs k times counts 1 + log k times. The n-grams are the NUM_NGRAMS in the most fragments: with
-    all, those of compressed data, which occur nowhere else, outweigh the others.
+    all of up to 3 bytes, in 2^20 buckets, fewer held-out fragments of the training folds were classified correctly.
     """
     kept = np.sort(np.argsort(-x.getnnz(axis=0), kind="stable")[:NUM_NGRAMS])
     scaled = TfidfTransformer(sublinear_tf=True).fit(x[:, kept])
