@@ -281,7 +281,7 @@ class VectorView:
 def fit_ngrams(task: TwoViewTask, data: DocumentSet, folder: RunFolder, teacher: Outputs | None) -> NgramView:
     """Choose the hyperparameters of the n-gram view and fit it; kept in ngram-view.npz. Raises: UserError.
 
-    `teacher` are a teacher's logits of the unlabelled documents, for a view that is also fitted to them.
+    With a teacher's logits of the unlabelled documents, the view is also fitted to its probabilities.
     """
     folder.begin()
     path = folder.path / VIEW_FILE
