@@ -150,5 +150,15 @@ class Body:
             raise Overloaded(f"requests in progress hold {held} bytes; at most {most} are allowed")
 
     def release(self) -> None:
-        """Stop counting; called when the request has ended."""
+        """Stop counting; called when the request has ended.
+
+        The server's `receive` is forgotten, too. uvicorn's belongs to an object that has the scope, and the scope has
+        this body: such a cycle would stay in memory until the garbage collector runs.
+        """
         self.hold(0)
+        self.raw = self._receive = _ended
+
+
+async def _ended() -> Message:
+    """As the server's `receive` after the response."""
+    return {"type": "http.disconnect"}

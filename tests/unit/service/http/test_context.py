@@ -111,6 +111,7 @@ async def test_finished_request_is_freed_at_once(is_late: bool) -> None:
     async def handle(request: Request) -> Response:
         body = context_of(request.scope).body
         bodies.append(weakref.ref(body))
+        vars(body.raw)["scope"] = request.scope  # as uvicorn's `receive`, a method of an object that has the scope
         await body.read()
         if is_late:
             raise DeadlineExceeded("too late")
