@@ -2,16 +2,19 @@
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urljoin
 
 import httpx
 import pytest
 
+from benchmarks.lib.haproxy import haproxy
 from tests.support.problems import check_problem
 from tests.support.proxies import FILES, running
-from tests.support.server import Server
-from tests.support.waiting import PATIENCE_S
+from tests.support.server import ControlledServer, Server
+from tests.support.waiting import PATIENCE_S, wait_until
+from tests.support.wire import Wire, request
 
 pytestmark = pytest.mark.proxy
 
@@ -87,3 +90,30 @@ def test_default_of_nginx_needs_the_name_that_the_client_asked_for(service: Serv
         check_problem(post_from(url, url, "/v1/classify"), 403, "cross_origin")
         host = url.removeprefix("https://")
         assert post_from(url, url, "/v1/classify", **{"x-forwarded-host": host}).status_code == 200
+
+
+def test_balancer_refuses_what_exceeds_its_limit(start_controlled: Callable[..., ControlledServer]) -> None:
+    """A long request, and a short one whose body has not arrived, take no place."""
+    server, limit = start_controlled("--models", "imdb-s3", "--drain-delay-s", "0"), 2
+
+    def lower(text: str) -> str:
+        assert "maxconn 128" in text
+        return text.replace("maxconn 128", f"maxconn {limit}")
+
+    with ExitStack() as stack:
+        url = stack.enter_context(haproxy("haproxy", [server.url], lower))
+        slow, *others = wires = [stack.enter_context(Wire(url)) for _ in range(2 + limit)]
+        with server.held():
+            slow.send(request(body=b"", content_length="1"))
+            others[0].send(request(body=b"x" * 100_000))
+            for wire in others[1:]:
+                wire.send(request())
+            server.wait_for(len(others), "longdoc_requests_in_flight")
+            refused = httpx.post(f"{url}/v1/classify", content=b"x", headers=TEXT, timeout=PATIENCE_S)
+            assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+            assert (refused.json()["code"], "x-request-id" in refused.headers) == ("overloaded", False)
+        slow.send(b"x")
+        assert [wire.answer().status for wire in wires] == [200] * len(wires)
+        assert server.metric("longdoc_requests_rejected_total") == 0
+        assert server.stop() == 0
+        wait_until(lambda: httpx.post(f"{url}/v1/classify", content=b"x", headers=TEXT).status_code == 503)
