@@ -246,21 +246,31 @@ def count(
     spans = [cut(len(text), max_length, overlap, "windows") for text in texts]
     windows = [take(text, part) for text, parts in zip(texts, spans, strict=True) for part in parts]
     is_counted = None if limit is None else _frequent_slots(hasher, windows, limit)
-    keys = [np.unique(part, return_counts=True) for part in _keys(hasher, windows, is_counted)]
-    if not any(len(part) for part, _ in keys):
+    keys, counts = list[NDArray[np.int64]](), list[NDArray[np.float32]]()
+    for part in _keys(hasher, windows, is_counted):
+        different, numbers = np.unique(part, return_counts=True)
+        keys.append(different)
+        counts.append(numbers.astype(np.float32))
+    if not any(map(len, keys)):
         needed = "a word" if isinstance(hasher, WordHasher) else f"{min(hasher.lengths)} bytes, of ngram_view.sizes"
         raise ValueError(f"no document contains {needed}")
-    hashes = _united([part & (2**31 - 1) for part, _ in keys])
+    hashes = _united([part & (2**31 - 1) for part in keys])
     lengths = np.zeros(len(hashes), dtype=np.int64)
-    rows, columns, counts = [], [], []
-    for i, (part, numbers) in enumerate(keys):
+    columns, rows = list[NDArray[np.int32]](), list[tuple[NDArray[np.int64], NDArray[np.int64]]]()
+    starts = np.zeros(1 + len(windows), dtype=np.int64)
+    for i, part in enumerate(keys):
         columns.append(np.searchsorted(hashes, part & (2**31 - 1)).astype(np.int32))
         lengths[columns[-1]] = (part >> 31) & 15
-        rows.append((part >> 35).astype(np.int32))
-        counts.append(numbers.astype(np.float32))
-        keys[i] = (part[:0], numbers[:0])  # keys of a large corpus take gigabytes
-    at = (np.concatenate(rows), np.concatenate(columns))
-    occurrences = csr_matrix((np.concatenate(counts), at), shape=(len(windows), len(hashes)))
+        rows.append(np.unique(part >> 35, return_counts=True))
+        starts[1 + rows[-1][0]] = rows[-1][1]
+        keys[i] = part[:0]  # keys of a large corpus take gigabytes
+    np.cumsum(starts, out=starts)
+    indices, values = np.empty(starts[-1], dtype=np.int32), np.empty(starts[-1], dtype=np.float32)
+    for found, number, (window, size) in zip(columns, counts, rows, strict=True):
+        place = np.repeat(starts[window] - np.cumsum(size) + size, size) + np.arange(len(found))
+        indices[place], values[place] = found, number
+    occurrences = csr_matrix((values, indices, starts), shape=(len(windows), len(hashes)))
+    occurrences.sum_duplicates()  # n-grams of different lengths with the same hash
     sizes = np.array([len(parts) for parts in spans])
     document = np.repeat(np.arange(len(texts)), sizes)
     means = csr_matrix(
