@@ -73,8 +73,8 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
     """Measure what the record lacks: TF-IDF, then one seed after the other."""
     results: list[Data] = earlier(NAME, args.out).get("results", [])
     done = {(found["documents"], found["model"], found["seed"]) for found in results}
-    runs = [(model, seed) for model, (_, seeds) in MODELS.items() for seed in range(seeds)]
-    wanted = [(name, *run) for run in [(TFIDF, 0), *runs] for name in args.sets]
+    runs = sorted((seed, model) for model, (_, seeds) in MODELS.items() for seed in range(seeds))
+    wanted = [(name, model, seed) for seed, model in [(0, TFIDF), *runs] for name in args.sets]
     for name, model, seed in tqdm([key for key in wanted if key not in done], unit="run"):
         splits = read_splits(args.data_dir / SETS[name], CHANGED if name == MISSPELT else 0.0)
         if model == TFIDF:
