@@ -110,7 +110,13 @@ BOOSTING: Sequence[Setting] = ((0.1, 8, 150), (0.1, 16, 150))
 LINEAR = "linear view"
 SIZES = "model.ngram_view.sizes=[1, 2, 3, 4]"
 OURS = {
-    LINEAR: ("model.kind=bytes", SIZES, "model.ngram_view.tried=[]"),
+    LINEAR: (
+        "model.kind=bytes",
+        SIZES,
+        "model.ngram_view.tried=[]",
+        "model.ngram_view.fold_case=false",
+        "model.ngram_view.max_strength=3000",
+    ),
 }
 """Overrides of each of our models."""
 SEEDS = 1

@@ -1,15 +1,17 @@
-"""`python -m benchmarks.models.languages`: classifiers of your own documents in other languages, against tuned TF-IDF.
+"""`python -m benchmarks.models.languages`: own documents in other languages, and misspelt ones, against tuned TF-IDF.
 
 Writes each data set as a file of own data with its splits, trains on it as `python -m model train --task
-text-classification --data FILE` does, and classifies the test documents. TF-IDF and logistic regression (scikit-learn)
-are fitted on the same training documents; validation chooses words or characters, and C. Each result is recorded when
-its run ends; a restarted benchmark continues.
+text-classification --data FILE` does, with models of words and of bytes, and classifies the test documents. TF-IDF and
+logistic regression (scikit-learn) are fitted on the same training documents; validation chooses words or characters,
+and C. Each result is recorded when its run ends; a restarted benchmark continues.
 """
 
 import argparse
+import itertools
 import json
 import random
 import shutil
+import string
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,15 +35,25 @@ from model.tasks.regression import without_warnings
 from model.tasks.two_views import NGRAMS
 
 NAME = "languages"
+MISSPELT = "20newsgroups, misspelt"
 SETS = {
     "chnsenticorp": "chnsenticorp.jsonl.xz",
     "avito": "avito_ads.jsonl.xz",
     "allocine": "allocine_small.jsonl.xz",
+    MISSPELT: "20newsgroups_bydate.jsonl.xz",
 }
-"""Files of the data sets: Chinese reviews, Russian advertisements, French film reviews."""
+"""Files of the data sets: Chinese reviews, Russian advertisements, French film reviews; and posts with headers, in
+which letters are changed."""
+CHANGED = 0.1
+"""Fraction of the letters a-z and A-Z of MISSPELT, in all splits, that another random lower-case letter replaces."""
 SPLITS = {"train": "train", "val": "validation", "test": "test"}
 """Split in the files -> split of own data."""
-SEEDS = 3
+MODELS = {
+    "words": ((), 3),
+    "bytes": (("--set", "model.kind=bytes"), 1),
+}
+"""Options of training of each of our models, and number of seeds: the fit of bytes has no random part."""
+TFIDF = "TF-IDF"
 VECTORIZERS: dict[str, dict[str, Any]] = {
     "words 1-2": {"analyzer": "word", "ngram_range": (1, 2)},
     "characters 1-4": {"analyzer": "char", "ngram_range": (1, 4)},
@@ -60,25 +72,47 @@ Rows = list[tuple[str, str]]
 def measure(args: argparse.Namespace) -> Iterator[Data]:
     """Measure what the record lacks: TF-IDF, then one seed after the other."""
     results: list[Data] = earlier(NAME, args.out).get("results", [])
-    done = {(found["documents"], found["seed"]) for found in results}
-    wanted = [(name, seed) for seed in (None, *range(SEEDS)) for name in args.sets]
-    for name, seed in tqdm([key for key in wanted if key not in done], unit="run"):
-        splits = read_splits(args.data_dir / SETS[name])
-        measured = tfidf(splits) if seed is None else ours(splits, seed, args.runs / f"{name}-{seed}", args.data_dir)
-        results.append({"documents": name, "seed": seed, "revision": git_revision(), **measured})
+    done = {(found["documents"], found["model"], found["seed"]) for found in results}
+    runs = sorted((seed, model) for model, (_, seeds) in MODELS.items() for seed in range(seeds))
+    wanted = [(name, model, seed) for seed, model in [(0, TFIDF), *runs] for name in args.sets]
+    for name, model, seed in tqdm([key for key in wanted if key not in done], unit="run"):
+        splits = read_splits(args.data_dir / SETS[name], CHANGED if name == MISSPELT else 0.0)
+        if model == TFIDF:
+            measured = tfidf(splits)
+        else:
+            folder = args.runs / f"{name}-{model}-{seed}".replace(", ", "-")
+            measured = ours(splits, MODELS[model][0], seed, folder, args.data_dir)
+        results.append({"documents": name, "model": model, "seed": seed, "revision": git_revision(), **measured})
         yield {"results": results}
 
 
-def read_splits(path: Path) -> dict[str, Rows]:
-    """Read a data set. If it has no validation documents, a random tenth of the training documents becomes these."""
+def read_splits(path: Path, changed: float = 0.0) -> dict[str, Rows]:
+    """Read a data set, and change a fraction of its letters.
+
+    If it has no validation documents, a random tenth of the training documents becomes these.
+    """
     splits: dict[str, Rows] = {split: [] for split in SPLITS.values()}
+    generator = random.Random(0)
     for _, row in read_lines(path):
-        splits[SPLITS[row["split"]]].append((row["text"], row["label_name"]))
+        splits[SPLITS[row["split"]]].append((misspelt(row["text"], changed, generator), row["label_name"]))
     if not splits["validation"]:
         random.Random(0).shuffle(splits["train"])
         count = len(splits["train"]) // 10
         splits["validation"], splits["train"] = splits["train"][:count], splits["train"][count:]
     return splits
+
+
+def misspelt(text: str, changed: float, generator: random.Random) -> str:
+    """The text with a fraction of its ASCII letters changed."""
+    if not changed:
+        return text
+    letters = string.ascii_lowercase
+    return "".join(
+        generator.choice(letters.replace(one.lower(), ""))
+        if one in string.ascii_letters and generator.random() < changed
+        else one
+        for one in text
+    )
 
 
 def tfidf(splits: dict[str, Rows]) -> Data:
@@ -105,7 +139,7 @@ def columns(rows: Rows) -> tuple[Sequence[str], Sequence[str]]:
     return [text for text, _ in rows], [label for _, label in rows]
 
 
-def ours(splits: dict[str, Rows], seed: int, folder: Path, data_dir: Path) -> Data:
+def ours(splits: dict[str, Rows], options: Sequence[str], seed: int, folder: Path, data_dir: Path) -> Data:
     """Train on one core and classify the test documents."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -115,7 +149,7 @@ def ours(splits: dict[str, Rows], seed: int, folder: Path, data_dir: Path) -> Da
             for text, label in rows:
                 stream.write(json.dumps({"text": text, "label": label, "split": split}) + "\n")
     command = ("train", "--task", "text-classification", "--data", str(file), "--set", f"seed={seed}")
-    run_command(*command, "--runs", str(folder), data_dir=data_dir, threads=1)
+    run_command(*command, *options, "--runs", str(folder), data_dir=data_dir, threads=1)
     best = load_trained(folder / f"documents-seed{seed}", DataFiles(data=file))
     return {
         "choice": best.task.facts[NGRAMS],
@@ -125,16 +159,17 @@ def ours(splits: dict[str, Rows], seed: int, folder: Path, data_dir: Path) -> Da
 
 
 def report(record: Record) -> str:
-    """Report with one row per data set."""
+    """Report with one row per data set and model."""
     rows, results = [], record.data["results"]
-    for name in SETS:
-        baseline = next((found for found in results if found["documents"] == name and found["seed"] is None), None)
-        runs = [found for found in results if found["documents"] == name and found["seed"] is not None]
+    for name, model in itertools.product(SETS, MODELS):
+        baseline = next((one for one in results if (one["documents"], one["model"]) == (name, TFIDF)), None)
+        runs = [one for one in results if (one["documents"], one["model"]) == (name, model)]
         if baseline is not None and runs:
             answers, rival = [correct(run) for run in runs], correct(baseline)
             rows.append(
                 [
                     name,
+                    model,
                     f"{len(rival):,}",
                     str(len(runs)),
                     mean_and_deviation([100 * right.mean() for right in answers], ".1f"),
@@ -143,10 +178,10 @@ def report(record: Record) -> str:
                     baseline["choice"],
                 ]
             )
-    names = ["documents", "test documents", "seeds", "ours", "TF-IDF", "ours less TF-IDF", "choice of TF-IDF"]
+    names = ["documents", "model", "test documents", "seeds", "ours", "TF-IDF", "ours less TF-IDF", "choice of TF-IDF"]
     return (
         "Accuracy on the test documents in %, mean ± standard deviation over seeds. The difference is that of the same "
-        f"test documents, in points, ± its standard error over the documents.\n\n{table(names, rows)}\n"
+        f"test documents, in points, ± its standard error over the documents.\n\n{table(names, rows, left=2)}\n"
         f"{revisions(results)}\n"
     )
 

@@ -58,6 +58,8 @@ class NgramViewConfig(Section):
         Field(strict=False),
     ] = (3, 5, 7)
     """Kind `bytes`: lengths of the n-grams in bytes."""
+    fold_case: bool = True
+    """Kind `bytes`: whether ASCII letters are folded to lower case; not for data that is no text."""
     prefixes: bool = False
     """Whether the first characters of words count as n-grams, too (model.nn.words): for inflected words, and few texts.
     """

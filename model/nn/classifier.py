@@ -198,7 +198,7 @@ class ByteClassifier(TwoViewClassifier):
     def __init__(self, config: ClassifierConfig, num_classes: int) -> None:
         ngrams, vectors = config.ngram_view, config.vector_view
         super().__init__(ngrams, num_classes)
-        self.hasher = ByteHasher(ngrams.sizes, config.max_length)
+        self.hasher = ByteHasher(ngrams.sizes, config.max_length, fold_case=ngrams.fold_case)
         self.vector_view = (
             PatchClassifier(config.required_encoder, vectors.bytes_per_token, ngrams.num_ngrams, num_classes)
             if vectors

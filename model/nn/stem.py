@@ -28,7 +28,9 @@ class ByteNgrams(NamedTuple):
 
 
 class ByteHasher(nn.Module):
-    """Hashes the byte n-grams of several lengths that end at each byte. ASCII letters are folded to lower case.
+    """Hashes the byte n-grams of several lengths that end at each byte.
+
+    With `fold_case`, ASCII letters are folded to lower case.
 
     Shape:      document (B, N) uint8, zero-padded, N at most num_bytes; lengths (B,) int32; returns hashes (k, B N)
                 int64 for the k sizes, ascending, -1 for no n-gram; and doc_index and position (B N,), the document of
@@ -40,11 +42,12 @@ class ByteHasher(nn.Module):
     fold: Tensor
     positions: Tensor
 
-    def __init__(self, sizes: Sequence[int], num_bytes: int) -> None:
+    def __init__(self, sizes: Sequence[int], num_bytes: int, *, fold_case: bool = True) -> None:
         super().__init__()
         self.sizes = tuple(sizes)
         fold = torch.arange(NUM_BYTES)
-        fold[ord("A") : ord("Z") + 1] += ord("a") - ord("A")
+        if fold_case:
+            fold[ord("A") : ord("Z") + 1] += ord("a") - ord("A")
         self.register_buffer("fold", fold, persistent=False)
         self.register_buffer("positions", torch.arange(num_bytes), persistent=False)
 

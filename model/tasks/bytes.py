@@ -55,7 +55,8 @@ class ByteTask(TwoViewTask):
         return CANDIDATES * self.config.model.ngram_view.num_ngrams
 
     def hasher(self) -> ByteHasher:
-        return ByteHasher(self.config.model.ngram_view.sizes, self.length)
+        view = self.config.model.ngram_view
+        return ByteHasher(view.sizes, self.length, fold_case=view.fold_case)
 
     def described(self, choice: Choice) -> str:
         sizes = ", ".join(map(str, self.config.model.ngram_view.sizes))

@@ -140,6 +140,12 @@ class Counted:
         """Whether there are several groups, and fewer than documents."""
         return 1 < len(np.unique(self.groups)) < len(self.groups)
 
+    @property
+    def has_single_windows(self) -> bool:
+        """Whether each document is one window, and the means are the identity."""
+        documents, windows = self.means.shape
+        return documents == windows == self.means.nnz and bool((self.means.indices == np.arange(windows)).all())
+
     def features(
         self,
         chosen: NDArray[np.int64],
@@ -161,18 +167,17 @@ class Counted:
         than the document. A document of a new group lacks the n-grams that only one group has, such as a name; the
         model has to learn from the others. Not in a paper that we know.
         """
-        from scipy.sparse import diags
-
-        counts = self.windows[:, chosen]
-        counts.data = 1 + np.log(counts.data.astype(np.float64)) if sublinear else np.ones(len(counts.data))
+        found = self.windows[:, chosen]
+        found.data = 1 + np.log(found.data.astype(np.float64)) if sublinear else np.ones(len(found.data))
         if discount:
-            self._discount(counts)
-        found = counts @ diags(scales)
+            self._discount(found)
+        found.data *= scales[found.indices]  # in place: the features of many documents take gigabytes
         squares = np.asarray(found.power(2).sum(1)).ravel()
         if prior is None:
             prior = PRIOR * float(np.quantile(squares, SHORT))
         lengths = np.sqrt(np.maximum(squares + prior, SMALLEST_SCALE**2))
-        return (self.means @ diags(1 / lengths) @ found).tocsr(), prior
+        found.data *= np.repeat(1 / lengths, np.diff(found.indptr))
+        return found if self.has_single_windows else (self.means @ found).tocsr(), prior
 
     def _discount(self, counts: "csr_matrix") -> None:
         """Multiply the counts (windows, R) by the squared shares of documents in other groups."""
@@ -195,12 +200,14 @@ class Counted:
 
     def document_sets(self) -> "csr_matrix":
         """1 for each n-gram of each document, (documents, R)."""
-        found = (self.means @ self.windows).tocsr()
-        found.data[:] = 1
-        return found
+        found = self.windows if self.has_single_windows else (self.means @ self.windows).tocsr()
+        ones = np.ones(len(found.data), dtype=np.int8)
+        return type(found)((ones, found.indices, found.indptr), shape=found.shape)
 
     def of_documents(self, rows: NDArray[np.int64]) -> "Counted":
         """Only some of the documents."""
+        if len(rows) == len(self.groups) and (rows == np.arange(len(rows))).all():
+            return self
         means = self.means[rows]
         windows = np.flatnonzero(np.asarray(means.sum(0)).ravel())
         return Counted(self.hashes, self.lengths, self.windows[windows], means[:, windows], self.groups[rows])
@@ -239,21 +246,31 @@ def count(
     spans = [cut(len(text), max_length, overlap, "windows") for text in texts]
     windows = [take(text, part) for text, parts in zip(texts, spans, strict=True) for part in parts]
     is_counted = None if limit is None else _frequent_slots(hasher, windows, limit)
-    keys = [np.unique(part, return_counts=True) for part in _keys(hasher, windows, is_counted)]
-    if not any(len(part) for part, _ in keys):
+    keys, counts = list[NDArray[np.int64]](), list[NDArray[np.float32]]()
+    for part in _keys(hasher, windows, is_counted):
+        different, numbers = np.unique(part, return_counts=True)
+        keys.append(different)
+        counts.append(numbers.astype(np.float32))
+    if not any(map(len, keys)):
         needed = "a word" if isinstance(hasher, WordHasher) else f"{min(hasher.lengths)} bytes, of ngram_view.sizes"
         raise ValueError(f"no document contains {needed}")
-    hashes = _united([part & (2**31 - 1) for part, _ in keys])
+    hashes = _united([part & (2**31 - 1) for part in keys])
     lengths = np.zeros(len(hashes), dtype=np.int64)
-    rows, columns, counts = [], [], []
-    for i, (part, numbers) in enumerate(keys):
+    columns, rows = list[NDArray[np.int32]](), list[tuple[NDArray[np.int64], NDArray[np.int64]]]()
+    starts = np.zeros(1 + len(windows), dtype=np.int64)
+    for i, part in enumerate(keys):
         columns.append(np.searchsorted(hashes, part & (2**31 - 1)).astype(np.int32))
         lengths[columns[-1]] = (part >> 31) & 15
-        rows.append((part >> 35).astype(np.int32))
-        counts.append(numbers.astype(np.float32))
-        keys[i] = (part[:0], numbers[:0])  # keys of a large corpus take gigabytes
-    at = (np.concatenate(rows), np.concatenate(columns))
-    occurrences = csr_matrix((np.concatenate(counts), at), shape=(len(windows), len(hashes)))
+        rows.append(np.unique(part >> 35, return_counts=True))
+        starts[1 + rows[-1][0]] = rows[-1][1]
+        keys[i] = part[:0]  # keys of a large corpus take gigabytes
+    np.cumsum(starts, out=starts)
+    indices, values = np.empty(starts[-1], dtype=np.int32), np.empty(starts[-1], dtype=np.float32)
+    for found, number, (window, size) in zip(columns, counts, rows, strict=True):
+        place = np.repeat(starts[window] - np.cumsum(size) + size, size) + np.arange(len(found))
+        indices[place], values[place] = found, number
+    occurrences = csr_matrix((values, indices, starts), shape=(len(windows), len(hashes)))
+    occurrences.sum_duplicates()  # n-grams of different lengths with the same hash
     sizes = np.array([len(parts) for parts in spans])
     document = np.repeat(np.arange(len(texts)), sizes)
     means = csr_matrix(
@@ -358,9 +375,8 @@ def fit(
         vectors = None if vectors is None else vectors.of_ngrams(hashes)
         return fit(counted, labels, num_classes, config, choice, vectors, soft=soft).on(hashes)
     counted = _frequent(counted, CANDIDATES * config.num_ngrams)
-    sets, rows = counted.document_sets(), np.arange(len(counted.groups))
-    given = vectors if choice.vector_strength else None
-    return _fit(counted, sets, rows, labels, num_classes, config, [choice], given, soft)[0]
+    rows, given = np.arange(len(counted.groups)), vectors if choice.vector_strength else None
+    return _fit(counted, rows, labels, num_classes, config, [choice], given, soft)[0]
 
 
 def scaled_losses(logits: Doubles, labels: NDArray[np.int64]) -> Doubles:
@@ -439,8 +455,7 @@ def _comparing(
     learned = [None if learn is None else learn(rest) for rest in rests]
     total *= len(parts)
     with progress(total=total, desc="cross-validation", unit="fit", leave=False) as bar:
-        sets = counted.document_sets()
-        yield _Comparison(counted, sets, labels, num_classes, config, parts, rests, learned, losses, bar)
+        yield _Comparison(counted, labels, num_classes, config, parts, rests, learned, losses, bar)
 
 
 @dataclass(frozen=True)
@@ -448,8 +463,6 @@ class _Comparison:
     """Compares choices on held-out documents."""
 
     counted: Counted
-    sets: "csr_matrix"
-    """`counted.document_sets()`."""
     labels: NDArray[np.int64]
     num_classes: int
     config: NgramViewConfig
@@ -482,7 +495,7 @@ class _Comparison:
         counted, config, logits = self.counted, self.config, list[list[Doubles]]([] for _ in choices)
         for held_out, rest, vectors in zip(self.folds, self.rests, self.learned, strict=True):
             given = vectors if choices[0].vector_strength else None
-            views = _fit(counted, self.sets, rest, self.labels, self.num_classes, config, choices, given)
+            views = _fit(counted, rest, self.labels, self.num_classes, config, choices, given)
             columns, is_there = places(counted.hashes, views[0].hashes)
             tested = counted.of_documents(held_out)
             scales, prior = views[0].scales[is_there], views[0].prior
@@ -561,7 +574,6 @@ def _frequent(counted: Counted, limit: int) -> Counted:
 
 def _fit(
     counted: Counted,
-    sets: "csr_matrix",
     rows: NDArray[np.int64],
     labels: NDArray[np.int64],
     num_classes: int,
@@ -572,8 +584,7 @@ def _fit(
 ) -> list[Fitted]:
     """Fit on the documents `rows`, with choices that differ in their strengths alone.
 
-    `sets` is `counted.document_sets()`, and `labels` the classes of all documents of `counted`; with `soft`, of the
-    first ones, and `rows` are all of them.
+    `labels` are the classes of all documents of `counted`; with `soft`, of the first ones, and `rows` are all of them.
     """
     first, is_several = choices[0], labels.ndim == 2
     labels = labels[rows] if soft is None else labels
@@ -586,14 +597,14 @@ def _fit(
         members = memberships(targets) if is_several else targets
         # A teacher that learned from balanced classes gives balanced probabilities.
         weights = None if weights is None else np.concatenate((weights, np.ones(len(soft))))
-    of_class, sizes = np.asarray(sets[rows].T @ members), members.sum(0)
+    read = counted.of_documents(rows)
+    of_class, sizes = np.asarray(read.document_sets().T @ members), members.sum(0)
     if vectors is not None and first.scaling == KEEP:
         hashes, scales = _most_used(vectors, config, first)
     else:
         columns, scales = _most_informative(counted, of_class, sizes, config, first)
         hashes = counted.hashes[columns]
     columns, is_there = places(counted.hashes, hashes)
-    read = counted.of_documents(rows)
     sublinear = first.of(config).sublinear
     x, prior = read.features(columns[is_there], scales[is_there], sublinear=sublinear, discount=first.discount)
     if not x.count_nonzero() or (len(present) == 1 and not is_several):

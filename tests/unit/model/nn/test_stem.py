@@ -218,6 +218,13 @@ def test_hashes_fold_ascii_letters_only_and_count_nul_as_a_byte() -> None:
     assert len({hashes(text)[1][1] for text in (b"\x00\x00", b"\x00a", b"a\x00")}) == 3
 
 
+def test_every_byte_has_a_hash_of_its_own_without_folding() -> None:
+    hasher = ByteHasher((1,), 256, fold_case=False)
+    document = torch.arange(256, dtype=torch.uint8).reshape(1, 256)
+    hashes, *_ = hasher(document, torch.tensor([256], dtype=torch.int32))
+    assert hashes.unique().numel() == 256
+
+
 def test_hashes_of_different_sizes_of_short_ngrams_are_different() -> None:
     found = [set(row.tolist()) - {-1} for row in ByteHasher((1, 2, 3), LENGTH)(*padded(bytes(range(LENGTH))))[0]]
     assert len(set().union(*found)) == sum(map(len, found)) == 3 * LENGTH - 3
