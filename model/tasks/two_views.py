@@ -8,8 +8,8 @@
 4. The vector view, a classifier over vectors of n-grams in order, in rounds. It learns from the labels, and on
    unlabelled documents from the probabilities of a teacher: that of step 1, or else the n-gram view; from the second
    round on, both views together.
-5. The weights of both views' logits. The vector view is left out unless it lowers the cross-entropy on validation by
-   more than a standard error.
+5. The weights of both views' logits, with the round of the lowest cross-entropy on validation. The vector view is left
+   out unless it lowers that by more than a standard error.
 6. If the recipe asks for it, the n-gram view is fitted again, on the rows of all splits.
 
 Each stage but that of step 3 keeps its result in the run folder. Each round has a folder of its own and resumes from
@@ -153,8 +153,9 @@ class TwoViewTask(ClassificationTask):
         with_both = [one for one in progress.history if one["stage"] != NGRAM_STAGE]
         if not with_both:
             return (f"{line} alone; the vector view with S3Attention was not trained: it needs --unlabelled documents",)
+        best = min(one["validation_cross_entropy"] for one in with_both)
         gain = (
-            f"validation cross-entropy {with_both[-1]['validation_cross_entropy']:.4f} with it, "
+            f"validation cross-entropy {best:.4f} with it, "
             f"{progress.history[0]['validation_cross_entropy']:.4f} without"
         )
         if self.facts[HAS_VECTOR_VIEW]:
@@ -445,14 +446,14 @@ def weigh_views(task: TwoViewTask, folder: RunFolder, ngrams: NgramView, *rounds
     records, effort = [ngrams.record, *(rounds[-1].records if rounds else ())], ngrams.effort
     best = records[0]
     if rounds:
-        both, effort = rounds[-1], rounds[-1].effort
+        both, effort = min(rounds, key=lambda one: float(one.losses.mean())), rounds[-1].effort
         is_kept = both.weights[1] > 0 and is_better(both.losses, ngrams.losses)
         print(
             f"vector view {'kept' if is_kept else 'left out'}: validation cross-entropy "
             f"{both.losses.mean():.4f} with it, {ngrams.losses.mean():.4f} without"
         )
         if is_kept:
-            model, weights, facts, best = both.model, both.weights, {**facts, HAS_VECTOR_VIEW: True}, records[-1]
+            model, weights, facts, best = both.model, both.weights, {**facts, HAS_VECTOR_VIEW: True}, both.records[-1]
             model.vector_view = both.view
     model.weights.copy_(torch.tensor(weights))
     progress = folder.started()

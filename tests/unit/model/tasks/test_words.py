@@ -356,6 +356,27 @@ def test_vector_view_stays_only_if_it_lowers_the_cross_entropy_clearly(
 
 
 @pytest.mark.usefixtures("without_report")
+@pytest.mark.parametrize(("gains", "best"), [((0.2, 0.1), 1), ((0.1, 0.2), 2)])
+def test_round_with_the_lowest_cross_entropy_counts(
+    gains: tuple[float, float], best: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = two_views._record
+
+    def record(stage: str, *others: Any) -> Any:
+        found, losses = original(stage, *others)
+        return found, np.zeros_like(losses) - (gains[int(stage[-1]) - 1] if stage.startswith("round") else 0)
+
+    monkeypatch.setattr(two_views, "_record", record)
+    monkeypatch.setattr(two_views, "fit_weights", lambda _, second, __: (1.0, 0.0) if second is None else (1.0, 1.0))
+    assert train(tmp_path, "--set", "model.vector_view.rounds=[{}, {}]") == 0
+    kept = checkpoint.load(tmp_path / RUN / "best.pt")[3]["model"]["vector_view.head.weight"]
+    of_rounds = [
+        checkpoint.load(tmp_path / RUN / f"round-{number}" / "best.pt")[3]["model"]["head.weight"] for number in (1, 2)
+    ]
+    assert [torch.equal(kept, one) for one in of_rounds] == [best == 1, best == 2]
+
+
+@pytest.mark.usefixtures("without_report")
 def test_vector_view_without_weight_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(two_views, "is_better", lambda *_: True)
     monkeypatch.setattr(two_views, "fit_weights", lambda *_: (1.0, 0.0))
