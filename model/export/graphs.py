@@ -58,9 +58,9 @@ def eager(source: ExportGraph) -> Arrays:
 
 
 def write_graph(source: ExportGraph, outputs: Arrays, folder: Path) -> Graph:
-    """Write NAME.onnx, NAME.ts (traced, frozen) and, if it differs, NAME.fixed.onnx; returns their description.
+    """Write NAME.onnx, NAME.ts (traced, frozen) and, if they differ, NAME.fixed.onnx and that of the shortest bucket.
 
-    Weights that NAME.onnx also holds are stored there only.
+    Returns their description. Weights that NAME.onnx also holds are stored there only.
     """
     path, fixed = _write_onnx_files(source, folder)
     script = path.with_suffix(".ts")
@@ -71,14 +71,22 @@ def write_graph(source: ExportGraph, outputs: Arrays, folder: Path) -> Graph:
         shared = SHARED_TENSORS.dump_json(share_constants(frozen, path))
         torch.jit.save(frozen, scripted, _extra_files={SHARED: shared})
     _copy_without_debug_tables(scripted, script)
-    return _describe(source, outputs, {"onnx": path, "torchscript": script}, fixed, "float32")
+    paths: dict[Format, dict[int, Path]] = {
+        "onnx": dict.fromkeys(source.buckets, path),
+        "torchscript": dict.fromkeys(source.buckets, script),
+    }
+    if source.has_short:
+        length = source.buckets[0]
+        paths["onnx"][length] = path.with_suffix(f".{length}.onnx")
+        _write_onnx(source.only(length), source.module, paths["onnx"][length], path)
+    return _describe(source, outputs, paths, fixed, "float32")
 
 
 def write_float16(source: ExportGraph, outputs: Arrays, float32: Graph, folder: Path) -> Graph:
     """Write the ONNX files of a graph in float16; `float32` holds the other weights. Returns their description."""
-    other = float32.files_of("onnx")[source.buckets[0]].path
+    other = float32.files_of("onnx")[source.buckets[-1]].path
     path, fixed = _write_onnx_files(source, folder, folder / other)
-    graph = _describe(source, outputs, {"onnx": path}, fixed, "float16")
+    graph = _describe(source, outputs, {"onnx": dict.fromkeys(source.buckets, path)}, fixed, "float16")
     return graph.model_copy(update={"weights_from": other})
 
 
@@ -94,14 +102,18 @@ def _write_onnx_files(source: ExportGraph, folder: Path, *others: Path) -> tuple
 
 
 def _describe(
-    source: ExportGraph, outputs: Arrays, paths: Mapping[Format, Path], fixed: Path, precision: Precision
+    source: ExportGraph,
+    outputs: Arrays,
+    paths: Mapping[Format, Mapping[int, Path]],
+    fixed: Path,
+    precision: Precision,
 ) -> Graph:
-    """Describe a graph and its files."""
+    """Describe a graph and its files, which are given for each bucket."""
     return Graph(
         files=tuple(
             ModelFile(path=path.name, sha256=sha256_of(path), format=format, precision=precision, bucket=bucket)
-            for format, path in paths.items()
-            for bucket in source.buckets
+            for format, of_format in paths.items()
+            for bucket, path in of_format.items()
         ),
         inputs=tuple(_spec(name, array, 2 if len(source.buckets) > 1 else 1) for name, array in source.golden.items()),
         outputs=tuple(

@@ -116,8 +116,8 @@ class TwoViewClassifier(nn.Module):
 
     def _ids(self, hashes: Tensor) -> Tensor:
         """Ids of the n-grams with these hashes (rows, M), 0 for unknown ones."""
-        ids: Tensor = self.ngram_view.vocabulary(hashes.flatten())
-        return ids.reshape(hashes.shape)
+        ids: Tensor = self.ngram_view.vocabulary(hashes.T.flatten())
+        return torch.unflatten(ids, 0, (-1, hashes.shape[0])).T
 
     @torch.no_grad()
     def quantise(self) -> None:
@@ -157,32 +157,38 @@ class WordClassifier(TwoViewClassifier):
         """Classify (B, N) bytes -> logits (B, classes), contributions (B, S, classes) and known (B, 2)."""
         is_fixed = self.has_fixed_shapes
         hashes, doc_index, position = self.words(document, lengths, has_fixed_shapes=is_fixed)
-        stretch = divide(position, STRETCH_BYTES)
-        num_documents, num_stretches = document.shape[0], -(-document.shape[1] // STRETCH_BYTES)
+        num_documents, length = document.shape
+        num_stretches = -(-length // STRETCH_BYTES)
+        is_number = isinstance(length, int)  # in a graph for several buckets, it is a symbol
+        stretch = None if is_number and num_stretches == 1 else divide(position, STRETCH_BYTES)
         shape = (num_documents, num_stretches)
         ids = self._ids(hashes)
-        known = self._count_known(ids, hashes, doc_index, num_documents)
+        counts = self._count(ids, hashes, doc_index, num_documents)
         hits = find_hits(ids, doc_index, stretch, has_fixed_shapes=is_fixed)
         contributions = self.weights[0] * self.ngram_view(hits, shape, has_fixed_shapes=is_fixed)
         if self.vector_view is not None:
-            width = self.vector_view.largest_width(document.shape[1]) if is_fixed else None
-            of_vectors = self.vector_view.contributions(hits, lengths, num_stretches, width)
+            has_width = is_fixed or (is_number and torch.compiler.is_exporting())
+            width = self.vector_view.largest_width(length) if has_width else None
+            of_vectors = self.vector_view.contributions(
+                hits, counts[:, 2], lengths, num_stretches, width, has_fixed_shapes=is_fixed
+            )
             contributions = contributions + self.weights[1] * of_vectors
-        return contributions.sum(dim=1) + self.base(), contributions, known
+        return contributions.sum(dim=1) + self.base(), contributions, counts[:, :2]
 
     def known(self, document: Tensor, lengths: Tensor) -> Tensor:
         """Numbers of known words and of all words (B, 2), as in `forward`, which takes far longer."""
         hashes, doc_index, _ = self.words(document, lengths)
-        return self._count_known(self._ids(hashes), hashes, doc_index, document.shape[0])
+        return self._count(self._ids(hashes), hashes, doc_index, document.shape[0])[:, :2]
 
-    def _count_known(self, ids: Tensor, hashes: Tensor, doc_index: Tensor, num_documents: int) -> Tensor:
-        """Numbers of known words and of all words (num_documents, 2), from ids and hashes of n-grams (rows, M).
+    def _count(self, ids: Tensor, hashes: Tensor, doc_index: Tensor, num_documents: int) -> Tensor:
+        """Numbers of known words, all words and known n-grams (num_documents, 3), from ids and hashes (rows, M).
 
         Counted in float32, which is exact up to 2^24: ONNX Runtime adds no integers by index on CUDA.
         """
-        of_words = ids[: self.words.longest] if self.words.prefixes else ids
-        counts = torch.stack(((of_words.amax(dim=0) > 0).float(), (hashes[0] >= 0).float()), dim=1)  # (M, 2)
-        return torch.zeros(num_documents, 2, device=counts.device).index_add(0, doc_index, counts)
+        is_known = (ids > 0).float()  # (rows, M)
+        of_words = is_known[: self.words.longest] if self.words.prefixes else is_known
+        counts = torch.stack((of_words.amax(dim=0), (hashes[0] >= 0).float(), is_known.sum(dim=0)), dim=1)  # (M, 3)
+        return torch.zeros(num_documents, 3, device=counts.device).index_add(0, doc_index, counts)
 
 
 class ByteClassifier(TwoViewClassifier):

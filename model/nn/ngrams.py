@@ -26,11 +26,11 @@ class Hits(NamedTuple):
     """Id of the n-gram, 1 ... num_ngrams; 0 for places that only fill a fixed shape."""
     doc_index: Tensor
     """Index of the document."""
-    stretch: Tensor
-    """Stretch of the document in which the last word of the n-gram ends."""
+    stretch: Tensor | None
+    """Stretch of the document in which the last word of the n-gram ends; None if documents have one stretch."""
 
 
-def find_hits(ids: Tensor, doc_index: Tensor, stretch: Tensor, *, has_fixed_shapes: bool = False) -> Hits:
+def find_hits(ids: Tensor, doc_index: Tensor, stretch: Tensor | None, *, has_fixed_shapes: bool = False) -> Hits:
     """Find the known n-grams among those that end at M words.
 
     With fixed shapes, K = rows * M.
@@ -38,27 +38,37 @@ def find_hits(ids: Tensor, doc_index: Tensor, stretch: Tensor, *, has_fixed_shap
     Args:
         ids: ids of the n-grams and prefixes of each word, as in `WordHasher`, mostly 0 for unknown ones, (rows, M).
         doc_index: index of the document of each word, (M,).
-        stretch: stretch of its document in which each word ends, (M,).
+        stretch: stretch of its document in which each word ends, (M,), or None.
         has_fixed_shapes: whether unknown n-grams remain.
 
     """
     num_rows, flat = ids.shape[0], ids.T.flatten()
     if has_fixed_shapes:
-        return Hits(flat, *(x.unsqueeze(1).expand(-1, num_rows).flatten() for x in (doc_index, stretch)))
+        repeated = doc_index.unsqueeze(1).expand(-1, num_rows).flatten()
+        return Hits(flat, repeated, None if stretch is None else stretch.unsqueeze(1).expand(-1, num_rows).flatten())
     is_known = flat.nonzero().squeeze(1)
     if torch.compiler.is_exporting():  # without a bound, the exporter derives one that exceeds an int64
         torch._check(is_known.shape[0] <= MAX_NGRAMS)
     word = divide(is_known, num_rows)
-    return Hits(lookup(flat, is_known), lookup(doc_index, word), lookup(stretch, word))
+    return Hits(lookup(flat, is_known), lookup(doc_index, word), None if stretch is None else lookup(stretch, word))
 
 
 def count_occurrences(
     hits: Hits, num_documents: int, num_rows: int, *, has_fixed_shapes: bool = False, dtype: torch.dtype = torch.float32
 ) -> Tensor:
-    """How often the n-gram of each hit occurs in its document, (K,). Ids are below `num_rows`."""
-    place, num_places = hits.ids + hits.doc_index * num_rows, num_documents * num_rows
+    """How often the n-gram of each hit occurs in its document, (K,). Ids are below `num_rows`.
+
+    Counted in places, each for an n-gram of a document. Memory for every n-gram would be slow: without fixed shapes,
+    the number of a hit with the same id, from 0 to K - 1, stands for the id.
+    """
     if has_fixed_shapes:
-        place, num_places = spread(place, hits.ids > 0, num_places), num_places + SPARE
+        first = num_documents * num_rows
+        place, num_places = spread(hits.ids + hits.doc_index * num_rows, hits.ids > 0, first), first + SPARE
+    else:
+        num_hits = hits.ids.shape[0]
+        number = torch.arange(num_hits, device=hits.ids.device).int()
+        same = torch.zeros(num_rows, dtype=torch.int32, device=number.device).scatter(0, hits.ids, number)
+        place, num_places = hits.doc_index * num_hits + lookup(same, hits.ids), num_documents * num_hits
     zeros = torch.zeros(num_places, dtype=dtype, device=place.device)
     return lookup(zeros.index_add(0, place, torch.ones_like(place, dtype=dtype)), place)
 
@@ -99,8 +109,9 @@ class NgramClassifier(nn.Module):
         num_documents, num_stretches = shape
         ids, doc_index, stretch = hits
         dtype = self.bias.dtype
-        per_document = as_tensor(num_stretches, doc_index) if has_fixed_shapes else num_stretches
-        target = doc_index * per_document + stretch
+        target = doc_index
+        if stretch is not None:
+            target = doc_index * (as_tensor(num_stretches, doc_index) if has_fixed_shapes else num_stretches) + stretch
         counts = count_occurrences(
             hits, num_documents, self.table.shape[0], has_fixed_shapes=has_fixed_shapes, dtype=dtype
         ).unsqueeze(1)

@@ -20,8 +20,8 @@ class Tokens(NamedTuple):
     """(B, T, C)."""
     counts: Tensor
     """Number of real tokens of each document, (B,)."""
-    stretch: Tensor
-    """Stretch of each token, (B, T)."""
+    stretch: Tensor | None
+    """Stretch of each token, (B, T); None if documents have one stretch."""
     share: Tensor
     """k / (k + prior) of each document, (B, 1)."""
 
@@ -71,20 +71,25 @@ class TokenClassifier(nn.Module):
 
     def classify(self, tokens: Tokens) -> Tensor:
         """Logits (B, classes) of documents given as tokens."""
+        return self._without_bias(tokens) + self.head.bias
+
+    def _without_bias(self, tokens: Tokens) -> Tensor:
+        """Logits (B, classes) without the bias."""
         x, is_real = self._encode(tokens)
-        highest = x.masked_fill(~is_real.unsqueeze(-1), -torch.inf).amax(dim=1)  # (B, C)
+        highest = (x + lowest(is_real, x.dtype)).amax(dim=1)  # (B, C)
         pooled = torch.cat((masked_mean(x, tokens.counts), highest), dim=1)
         mean = self.standardised(masked_mean(tokens.vectors, tokens.counts))
-        logits = self.pooled_dropout(pooled) @ self.head.weight.T + self.evidence(self.dropout(mean))
-        classified: Tensor = tokens.share * logits + self.head.bias
-        return classified
+        logits: Tensor = self.pooled_dropout(pooled) @ self.head.weight.T + self.evidence(self.dropout(mean))
+        return tokens.share * logits
 
     def contributions_of(self, tokens: Tokens, num_stretches: int) -> Tensor:
         """Contributions (B, num_stretches, classes) to the logits, without the bias, of documents given as tokens."""
+        if tokens.stretch is None:
+            return self._without_bias(tokens).unsqueeze(1)
         x, is_real = self._encode(tokens)
         weight, channels = self.head.weight.T, x.shape[2]  # (2 C, classes)
         part_of_mean = is_real.to(x.dtype) / tokens.counts.unsqueeze(1)  # (B, T)
-        highest, token = x.masked_fill(~is_real.unsqueeze(-1), -torch.inf).max(dim=1)  # (B, C)
+        highest, token = (x + lowest(is_real, x.dtype)).max(dim=1)  # (B, C)
         means = x @ weight[:channels] + self.evidence_of(tokens.vectors)
         parts = torch.cat((means * part_of_mean.unsqueeze(-1), highest.unsqueeze(-1) * weight[channels:]), dim=1)
         stretch_of_part = torch.cat((tokens.stretch, tokens.stretch.gather(1, token)), dim=1)  # (B, T + C)
@@ -125,3 +130,11 @@ class TokenClassifier(nn.Module):
         table, step = quantise_int8(self.vectors)
         self.vectors = nn.Parameter(table, requires_grad=False)
         self.scale.copy_(step)
+
+
+def lowest(is_real: Tensor, dtype: torch.dtype) -> Tensor:
+    """Zero for real tokens, minus infinity for others, to be added: (B, T) -> (B, T, 1).
+
+    ONNX Runtime replaces values by a condition more slowly than it adds.
+    """
+    return torch.where(is_real, 0.0, -torch.inf).to(dtype).unsqueeze(-1)

@@ -7,7 +7,7 @@ from artifact.arrays import Doubles, Floats
 from model.config.encoder import EncoderConfig
 from model.config.models import VectorViewConfig
 from model.nn.ngrams import Hits
-from model.nn.ops.integers import SPARE, as_tensor, divide, lookup, spread
+from model.nn.ops.integers import SPARE, as_tensor, lookup, spread
 from model.nn.tokens import SMALLEST, TokenClassifier, Tokens
 
 WIDTH_MULTIPLE = 32
@@ -42,52 +42,86 @@ class VectorClassifier(TokenClassifier):
         """Classify documents given as ids of their n-grams -> (B, classes) logits."""
         if self.training and self.token_dropout:
             ids = ids * (torch.rand(ids.shape, device=ids.device) >= self.token_dropout)
-        return self.classify(self.embed(Hits(ids, doc_index, torch.zeros_like(ids)), lengths))
+        return self.classify(self.embed(Hits(ids, doc_index, None), lengths))
 
-    def contributions(self, hits: Hits, lengths: Tensor, num_stretches: int, width: int | None = None) -> Tensor:
+    def contributions(
+        self,
+        hits: Hits,
+        known: Tensor,
+        lengths: Tensor,
+        num_stretches: int,
+        width: int | None = None,
+        *,
+        has_fixed_shapes: bool = False,
+    ) -> Tensor:
         """Contributions (B, num_stretches, classes) to the logits, without the bias.
 
-        `width` is the number of tokens to which the documents are padded; by default, that of the longest.
-        """
-        return self.contributions_of(self.embed(hits, lengths, width), num_stretches)
+        Args:
+            hits: occurrences of n-grams.
+            known: number of known n-grams in each document, (B,) float32. Without fixed shapes, all hits are known.
+            lengths: bytes of each document, (B,).
+            num_stretches: number of stretches.
+            width: number of tokens to which the documents are padded; by default, that of the longest.
+            has_fixed_shapes: whether the number of hits does not depend on the documents.
 
-    def embed(self, hits: Hits, lengths: Tensor, width: int | None = None) -> Tokens:
-        """The tokens of documents of `lengths` bytes (B,).
+        """
+        tokens = self.embed(hits, lengths, known, width, has_fixed_shapes=has_fixed_shapes)
+        return self.contributions_of(tokens, num_stretches)
+
+    def embed(
+        self,
+        hits: Hits,
+        lengths: Tensor,
+        known: Tensor | None = None,
+        width: int | None = None,
+        *,
+        has_fixed_shapes: bool = False,
+    ) -> Tokens:
+        """The tokens of documents; arguments as for `contributions`. Without `known`, hits of any kind are counted.
 
         A document without n-grams of the vocabulary has one token, a zero vector in stretch 0.
         """
         ids, doc_index, stretch = hits
-        is_known = (ids > 0).long()  # (K,)
-        # Counted in float32, which is exact up to 2^24: ONNX Runtime adds no integers by index on CUDA.
-        known = torch.zeros_like(lengths, dtype=torch.float).index_add(0, doc_index, is_known.float()).long()  # (B,)
-        limit = divide(lengths.long() + self.bytes_per_token - 1, self.bytes_per_token)
-        token_counts = torch.minimum(known, limit).clamp(min=1, max=self.positions.shape[0])  # (B,)
-        has_fixed_shapes = width is not None
+        batch, dtype = lengths.shape[0], self.scale.dtype
+        are_all_known = known is not None and not has_fixed_shapes
+        if are_all_known:
+            counted = torch.ones_like(ids, dtype=dtype)  # (K,)
+            number = torch.arange(ids.shape[0], device=ids.device)  # (K,): known ones earlier in the batch
+        else:
+            counted, number = (ids > 0).to(dtype), (ids > 0).cumsum(0) - (ids > 0).long()
+        if known is None:
+            # Counted in float32, which is exact up to 2^24: ONNX Runtime adds no integers by index on CUDA.
+            known = torch.zeros(batch, device=ids.device).index_add(0, doc_index, counted.float())
+        k = known.double()
+        limit = torch.ceil(lengths.double() / self.bytes_per_token)
+        n = torch.minimum(k, limit).clamp(min=1, max=self.positions.shape[0])  # (B,)
+        token_counts = n.long()
         if width is None:
             width = self._width(token_counts)
-        before = known.cumsum(0) - known  # (B,): n-grams of earlier documents
-        order = is_known.cumsum(0) - is_known - lookup(before, doc_index)  # (K,): n-grams earlier in the document
-        token = divide(order * lookup(token_counts, doc_index), lookup(known.clamp(min=1), doc_index))  # (K,)
-        is_traced = torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]
-        tokens = as_tensor(width, doc_index) if has_fixed_shapes or is_traced else width
-        # Places that do not count may follow the last n-gram and get a token beyond the last. They add zero to any.
-        place = doc_index * tokens + token.clamp(max=tokens - 1)
-        vectors = nn.functional.embedding(ids, self.vectors, padding_idx=0).to(self.scale.dtype)  # (K, C)
-        counted = is_known.to(vectors.dtype)
-        batch, num_places = lengths.shape[0], lengths.shape[0] * width
+        # Token floor((number - before) n / k) of a document. Half of 1 / k more changes nothing, but is far more than
+        # the rounding errors of float64.
+        before, divisor = k.cumsum(0) - k, k.clamp(min=1)
+        first = torch.arange(batch, device=ids.device) * as_tensor(width, ids) + (0.5 - before * n) / divisor
+        place = (number * lookup(n / divisor, doc_index) + lookup(first, doc_index)).long()  # (K,)
+        vectors = nn.functional.embedding(ids, self.vectors, padding_idx=0).to(dtype)  # (K, C)
+        num_places = batch * width
         if has_fixed_shapes:
-            place, num_places = spread(place, is_known > 0, num_places), num_places + SPARE
+            place, num_places = spread(place, ids > 0, num_places), num_places + SPARE
+        elif not are_all_known:  # others after the last known one may get a place beyond the last; they add zero
+            place = place.clamp(max=num_places - 1)
 
         def sum_by_token(x: Tensor) -> Tensor:
             """Sums over the n-grams of each token: (K, columns) -> (B, T, columns)."""
             empty = torch.zeros(num_places, x.shape[1], dtype=x.dtype, device=x.device)
             return torch.unflatten(empty.index_add(0, place, x)[: batch * width], 0, (batch, width))
 
-        sums = sum_by_token(torch.stack((stretch * counted, counted), dim=1))  # (B, T, 2)
-        counts = sums[:, :, 1:].clamp(min=1)
+        columns = [counted] if stretch is None else [counted, stretch * counted]
+        sums = sum_by_token(torch.stack(columns, dim=1))  # (B, T, 1 or 2)
+        counts = sums[:, :, :1].clamp(min=1)
         x = sum_by_token(vectors) / counts * self.scale
-        k = known.to(x.dtype).unsqueeze(1)
-        return Tokens(x, token_counts, (sums[:, :, :1] / counts).squeeze(2).floor(), k / (k + self.prior))
+        stretches = None if stretch is None else (sums[:, :, 1:] / counts).squeeze(2).floor()
+        amount = known.to(dtype).unsqueeze(1)
+        return Tokens(x, token_counts, stretches, amount / (amount + self.prior))
 
     def largest_width(self, length: int) -> int:
         """Largest number of tokens of documents of `length` bytes."""

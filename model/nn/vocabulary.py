@@ -44,15 +44,16 @@ class Vocabulary(nn.Module):
 
     def forward(self, hashes: Tensor) -> Tensor:
         """Ids (M,) of the n-grams with these hashes (M,)."""
-        slots = self.slots(hashes, lookup(self.displacements, remainder(hashes, self.num_buckets)).long())
+        slots = self.slots(hashes, lookup(self.displacements.long(), remainder(hashes, self.num_buckets)))
         found, ids = lookup(self.entries, slots).unbind(1)
-        return ids.long() * (found == hashes)
+        return torch.where(found == hashes.int(), ids, 0).long()
 
     def slots(self, hashes: Tensor, displacement: Tensor) -> Tensor:
         """Slot of each hash under a displacement, in 0 ... num_slots - 1."""
         step = remainder(hashes, self.divisor) * 2 + 1  # odd, so that it visits every slot: num_slots is a power of two
-        first = divide(remainder(hashes * HASH_MULTIPLIER, 2**32), 2**32 // self.num_slots)
-        return remainder(first + displacement * step, self.num_slots)
+        unit = 2**32 // self.num_slots
+        # In fixed point, with 32 bits of which the highest are the slot; products beyond 64 bits only lose higher ones.
+        return divide(remainder(hashes * HASH_MULTIPLIER + displacement * (step * unit), 2**32), unit)
 
     @torch.no_grad()
     def fill(self, hashes: NDArray[np.int64]) -> None:

@@ -34,8 +34,8 @@ class Places(NamedTuple):
     """Position in the document of the first byte of the word's last character."""
     flat_index: Tensor
     """Index of that byte in the flattened documents (B N,), padding included."""
-    is_word: Tensor
-    """False for places that only fill a fixed shape."""
+    is_word: Tensor | None
+    """False for places that only fill a fixed shape; None if there are none of these."""
 
 
 class WordHasher(nn.Module):
@@ -104,42 +104,45 @@ class WordHasher(nn.Module):
 
         value = numbers.to(torch.int16).long()  # the lowest 16 bits, signed; those of the kind are zero
         exponent = value.bool().long().cumsum(1)
-        sums = (value * lookup(self.powers, exponent).long()).cumsum(1)
+        sums = (value * lookup(self.powers, exponent)).cumsum(1)
         end_sum, end_exponent = lookup(sums.flatten(), flat_index), lookup(exponent.flatten(), flat_index)  # (M,)
         # (M,): whether the previous word is in the same document
         is_same = doc_index[1:] == doc_index[:-1]
         follows = torch.cat((is_same.new_zeros(1), is_same))
-        if has_fixed_shapes:
+        if is_word is not None:
             follows = follows & is_word
         start_sum, start_exponent = _previous(end_sum) * follows, _previous(end_exponent) * follows
         word = remainder(end_sum - start_sum, MODULUS)
-        inverse = lookup(self.inverses, start_exponent).long()
+        inverse = lookup(self.inverses, start_exponent)
         word = remainder(word * inverse, MODULUS)
 
-        ngram, is_complete, hashes = word, is_word, []
-        for n in range(1, self.longest + 1):
-            if n > 1:
+        ngram, is_complete = word, follows
+        hashes = [word if is_word is None else torch.where(is_word, word, -1)]
+        for n in range(2, self.longest + 1):
+            if n > 2:
                 is_complete = _previous(is_complete) & follows
-                ngram = remainder(_previous(ngram) * JOIN + word + n, MODULUS)
+            ngram = remainder(_previous(ngram) * JOIN + word + n, MODULUS)
             hashes.append(torch.where(is_complete, ngram, -1))
-        found = torch.stack(hashes)
+        found = torch.stack(hashes, dim=1)  # (M, longest)
         if self.prefixes:
             # (B, N + 1): the sum after each number of characters; bytes of the same number have the same sum
             after = sums.new_zeros(sums.shape[0], sums.shape[1] + 1).scatter(1, exponent, sums).flatten()
             start = doc_index * as_tensor(sums.shape[1] + 1, doc_index)
-            is_complete = is_word & (end_exponent - start_exponent >= self.sizes)  # (prefixes, M)
+            is_complete = end_exponent - start_exponent >= self.sizes  # (prefixes, M)
+            if is_word is not None:
+                is_complete = is_complete & is_word
             sum_after = lookup(after, start + torch.where(is_complete, start_exponent + self.sizes, 0))
             prefix = remainder(remainder(sum_after - start_sum, MODULUS) * inverse, MODULUS)
             prefix = remainder(prefix * BEGINS + self.sizes, MODULUS)
-            found = torch.cat((found, torch.where(is_complete, prefix, -1)))
-        return found, doc_index, position
+            found = torch.cat((found, torch.where(is_complete, prefix, -1).T), dim=1)
+        return found.T, doc_index, position
 
 
 def found_places(ends: Tensor) -> Places:
     """The M ends of words in (B, N), in order."""
-    doc_index, position = ends.nonzero().unbind(1)
-    flat_index = doc_index * ends.shape[1] + position
-    return Places(doc_index, position, flat_index, torch.ones_like(position, dtype=torch.bool))
+    found = ends.nonzero().T
+    doc_index, position = found[0], found[1]
+    return Places(doc_index, position, doc_index * ends.shape[1] + position, None)
 
 
 def fixed_places(ends: Tensor) -> Places:
@@ -175,8 +178,8 @@ def _previous(x: Tensor) -> Tensor:
 
 
 def _powers(base: int, count: int) -> Tensor:
-    """Powers 0 ... count of `base` modulo MODULUS, (count + 1,) int32."""
+    """Powers 0 ... count of `base` modulo MODULUS, (count + 1,) int64."""
     powers = [1]
     for _ in range(count):
         powers.append(powers[-1] * base % MODULUS)
-    return torch.tensor(powers, dtype=torch.int32)
+    return torch.tensor(powers)

@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,13 @@ class ExportGraph:
     use `module`."""
     fixed_for_all_batches: bool = False
     """Whether CUDA uses `fixed` for every batch: `module` contains an operator without a CUDA kernel."""
+    has_short: bool = False
+    """Whether the shortest bucket has an ONNX file of its own, NAME.LENGTH.onnx, in which the length is a constant."""
+
+    def only(self, bucket: int) -> "ExportGraph":
+        """The same graph for one bucket."""
+        golden = {name: array[:, :bucket] if array.ndim == 2 else array for name, array in self.golden.items()}
+        return replace(self, golden=golden, buckets=(bucket,))
 
     def in_float16(self) -> "ExportGraph | None":
         """The graph for CUDA with encoder blocks in float16, as NAME.float16; None if it has no blocks."""

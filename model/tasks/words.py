@@ -136,7 +136,8 @@ class WordTask(TwoViewTask):
     def graphs(self, model: nn.Module) -> tuple[ExportGraph, ...]:
         assert isinstance(model, WordClassifier)
         golden, outputs = golden_documents(self.length), ("logits", "contributions", "known")
-        return (ExportGraph("model", model, golden, outputs, self.config.model.buckets, model.with_fixed_shapes()),)
+        buckets, fixed = self.config.model.buckets, model.with_fixed_shapes()
+        return (ExportGraph("model", model, golden, outputs, buckets, fixed, has_short=len(buckets) > 1),)
 
     def finish(self, model: nn.Module, final: nn.Module | None, data: DocumentSet) -> Finished:
         """Also count the known words of the validation split."""

@@ -19,10 +19,13 @@ from model.nn.ops.fourier import (
     dft_matrices,
     fourier_convolution,
     segment_means,
+    short_fourier_convolution,
 )
 
 DENSE_LENGTH = 256
 """Largest `seq_len` for which the Fourier convolution is a dense matrix product."""
+SHORT = 4
+"""Exported graphs for one length, of at most `seq_len` / SHORT tokens, have `short_fourier_convolution`."""
 
 
 class Smoother(nn.Module):
@@ -97,6 +100,9 @@ class Smoother(nn.Module):
         """Fourier convolution (B, N, C) -> (B, N, C)."""
         segments = segment_means(x, self.num_segments)  # (B, N, r)
         if self.is_dense:
+            length = x.shape[1]
+            if torch.compiler.is_exporting() and isinstance(length, int) and SHORT * length <= self.seq_len:
+                return short_fourier_convolution(segments, self.kernel, self.inverse_dft)
             return dense_fourier_convolution(segments, self.kernel, self.forward_dft, self.inverse_dft)
         if torch.compiler.is_exporting() or x.dtype == torch.float16:  # PyTorch has no FFT of float16 on a CPU
             return self.factored(segments, self.kernel)  # type: ignore[no-any-return]

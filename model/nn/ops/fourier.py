@@ -76,6 +76,22 @@ def dense_fourier_convolution(segments: Tensor, kernel: Tensor, forward: Tensor,
         return inverse[:length] @ torch.cat(product, dim=1)
 
 
+def short_fourier_convolution(segments: Tensor, kernel: Tensor, inverse: Tensor) -> Tensor:
+    """Same as `fourier_convolution`, by one product for each segment with the kernel's lags: O(b^2 C), for b << n.
+
+    Shape:      segments (B, b, r); kernel (n/2 + 1, C, 2); inverse: of `dft_matrices(n)`; returns (B, b, C).
+    """
+    with torch.autocast(segments.device.type, enabled=False):
+        (batch, length, num_segments), n = segments.shape, inverse.shape[0]
+        taps = inverse @ kernel.permute(2, 0, 1).flatten(0, 1)  # (n, C)
+        position = torch.arange(length, device=kernel.device)
+        lag = (position - position.unsqueeze(1)) % n  # (b, b): from each position in the input to those in the output
+        matrices = taps.index_select(0, lag.flatten()).reshape(length, length, num_segments, -1)
+        matrices = matrices.permute(2, 0, 3, 1).flatten(2)  # (r, b, C / r b)
+        found = segments.to(kernel.dtype).permute(2, 0, 1) @ matrices  # (r, B, C / r b)
+        return found.transpose(0, 1).reshape(batch, -1, length).transpose(1, 2)
+
+
 def dft_matrices(n: int) -> tuple[Tensor, Tensor]:
     """Real DFT as matrices: forward @ x stacks the real and imaginary parts of rfft(x); inverse @ (forward @ x) = x.
 

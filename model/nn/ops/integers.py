@@ -8,7 +8,13 @@ SPARE = 4096
 
 
 def lookup(table: Tensor, index: Tensor) -> Tensor:
-    """table[index] for any shape of index. ONNX: Gather, which is faster than the GatherND of indexing."""
+    """table[index] for any shape of index. ONNX: Gather alone, which is faster than the GatherND of indexing.
+
+    The exporter writes a Reshape before the Gather of `index_select`, and two Reshapes more unless the index is flat.
+    """
+    if torch.onnx.is_in_onnx_export():
+        shape = (*index.shape, *table.shape[1:])
+        return torch.onnx.ops.symbolic("::Gather", (table, index), {"axis": 0}, dtype=table.dtype, shape=shape)
     if index.ndim == 1:
         return table.index_select(0, index)
     return table.index_select(0, index.flatten()).reshape(index.shape + table.shape[1:])

@@ -74,7 +74,8 @@ def tracing_once(run: Path, factory: pytest.TempPathFactory) -> Iterator[None]:
     trace = model.export.graphs.onnx_program
 
     def traced(source: ExportGraph, module: nn.Module) -> torch.onnx.ONNXProgram:
-        name = f"{run.parent.name} {source.name} {'fixed' if module is source.fixed else 'general'}"
+        kind = "fixed" if module is source.fixed else "general"
+        name = f"{run.parent.name} {source.name} {kind} {source.buckets[0]}-{source.buckets[-1]}"
         folder = made_once(
             factory, name, lambda folder: trace(source, module).save(folder / "program.onnx", external_data=False)
         )

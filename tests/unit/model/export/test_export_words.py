@@ -1,4 +1,4 @@
-"""A model with several length buckets, from recipe to export: one file per format for all buckets."""
+"""A model with several length buckets, from recipe to export: few files for all buckets."""
 
 import json
 import re
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from torch import nn
 
@@ -150,15 +151,20 @@ def test_recipe_in_the_manifest_has_the_parts_of_the_graph(exported: Path, manif
 
 
 def test_manifest_lists_a_file_for_each_bucket_and_format(exported: Path, manifest: ClassifierManifest) -> None:
-    names = {"onnx": "model.onnx", "torchscript": "model.ts"}
-    found = [(file.format, file.bucket, file.path) for file in manifest.files]
-    assert sorted(found) == sorted((format, bucket, names[format]) for format in FORMATS for bucket in BUCKETS)
+    names = {
+        ("onnx", 256): "model.256.onnx",
+        ("onnx", 512): "model.onnx",
+        ("torchscript", 256): "model.ts",
+        ("torchscript", 512): "model.ts",
+    }
+    assert {(file.format, file.bucket): file.path for file in manifest.files} == names
+    assert len(manifest.files) == len(names)
     assert all(file.sha256 == sha256_of(exported / file.path) for file in manifest.files)
     assert manifest.fixed_shapes is not None
     assert manifest.fixed_shapes.path == "model.fixed.onnx"
     assert manifest.fixed_shapes.sha256 == sha256_of(exported / "model.fixed.onnx")
-    expected = ["README.md", "golden.npz", "manifest.json", "model.fixed.onnx", *names.values()]
-    assert sorted(path.name for path in exported.iterdir()) == sorted(expected)
+    expected = {"README.md", "golden.npz", "manifest.json", "model.fixed.onnx", *names.values()}
+    assert {path.name for path in exported.iterdir()} == expected
     assert [spec.shape for spec in manifest.inputs] == [(-1, -1), (-1,)]
     assert [spec.shape for spec in manifest.outputs] == [(-1, 2), (-1, -1, 2), (-1, 2)]
     assert manifest.max_length == BUCKETS[-1]
@@ -176,16 +182,23 @@ def test_backend_agrees_with_pytorch_in_every_bucket(
             assert largest_error(backend.run(inputs)["logits"], eager(classifier, inputs)) <= manifest.tolerance
 
 
-@pytest.mark.parametrize("path", ["model.onnx", "model.fixed.onnx", "model.ts"])
+def test_file_of_the_shortest_bucket_takes_its_weights_from_the_other(exported: Path) -> None:
+    short, other = exported / "model.256.onnx", exported / "model.onnx"
+    graph = onnx.load(short, load_external_data=False).graph
+    assert [dimension.dim_value for dimension in graph.input[0].type.tensor_type.shape.dim][1] == 256
+    stored = {tensor.name: tensor.external_data for tensor in graph.initializer}
+    assert {entry.key: entry.value for entry in stored["ngram_view.table"]}["location"] == other.name
+    assert len(graph.node) < len(onnx.load(other).graph.node)
+
+
+@pytest.mark.parametrize("path", ["model.onnx", "model.256.onnx", "model.fixed.onnx", "model.ts"])
 def test_files_agree_with_pytorch_on_characters_of_every_length_and_kind(
     exported: Path, manifest: ClassifierManifest, classifier: nn.Module, path: str
 ) -> None:
-    if path == "model.fixed.onnx":
-        backend: InferenceBackend = OnnxBackend(dict.fromkeys(BUCKETS, exported / path), manifest)
+    if path == "model.ts":
+        backend: InferenceBackend = create_backend(manifest, exported, format="torchscript", device="cpu")
     else:
-        backend = create_backend(
-            manifest, exported, format="onnx" if path == "model.onnx" else "torchscript", device="cpu"
-        )
+        backend = OnnxBackend(dict.fromkeys(BUCKETS, exported / path), manifest)
     generator = np.random.default_rng(0)
     characters = list("+++---abAB cd\u00a0\u0301\u200d\u2212—á東❤\ufe0f😀")
     texts = [

@@ -246,7 +246,7 @@ def test_first_token_contributes_a_maximum_that_several_tokens_have(monkeypatch:
     monkeypatch.setattr("model.nn.vectors.WIDTH_MULTIPLE", 4)
     stretch = torch.tensor([0, 0, 1, 1])
     hits = Hits(torch.ones_like(stretch), torch.zeros_like(stretch), stretch)
-    found = view.contributions(hits, torch.tensor([48]), 2)[0]
+    found = view.contributions(hits, torch.tensor([4.0]), torch.tensor([48]), 2)[0]
     mean, maximum = (part.sum(dim=1) for part in view.head.weight.chunk(2, dim=1))
     mean = mean + view.gain * (view.evidence.weight @ view.vectors[1])
     assert same(found, 4 / (4 + view.prior) * torch.stack((mean / 2 + maximum, mean / 2)))

@@ -90,10 +90,12 @@ def test_hits_are_the_known_ngrams_in_the_order_of_the_text(texts: list[bytes], 
         for document, text in enumerate(texts)
         for ngram, where in zip(*reference.located_ngrams(text, ngrams, longest, 16), strict=True)
     ]
-    found, fixed = (find_hits(rows, doc_index, stretch, has_fixed_shapes=is_fixed) for is_fixed in (False, True))
-    assert list(zip(*(part.tolist() for part in found), strict=True)) == expected
-    assert len(fixed.ids) == hashes.numel()
-    assert [hit for hit in zip(*(part.tolist() for part in fixed), strict=True) if hit[0]] == expected
+    for is_fixed in (False, True):
+        hits = find_hits(rows, doc_index, stretch, has_fixed_shapes=is_fixed)
+        assert hits.stretch is not None
+        assert len(hits.ids) == (hashes.numel() if is_fixed else len(expected))
+        found = zip(hits.ids.tolist(), hits.doc_index.tolist(), hits.stretch.tolist(), strict=True)
+        assert [hit for hit in found if hit[0]] == expected
 
 
 def test_filled_classifier_gives_the_value_computed_by_hand() -> None:

@@ -78,6 +78,7 @@ def test_tokens_are_sums_of_the_ngrams_that_end_in_a_patch() -> None:
     tokens = model.embed(*inputs([(1, 0), (2, 3), (0, 0), (1, 1), (0, 4)]), stretch_bytes=2 * PATCH)
     v, size = model.vectors, (PATCH * SIZES) ** 0.5
     assert tokens.counts.tolist() == [2]
+    assert tokens.stretch is not None
     assert same(tokens.vectors[0, :2] * size, torch.stack((3 * v[1] + v[2] + v[3], v[4])))
     assert not tokens.vectors[0, 2:].any()
     assert tokens.stretch[0].tolist() == [t // 2 for t in range(ENCODER.seq_len)]

@@ -148,6 +148,7 @@ def test_tokens_are_means_of_consecutive_ngrams() -> None:
     v = model.vectors
     expected = torch.stack(((v[3] + v[1] + v[4]) / 3, (v[1] + v[5]) / 2, (v[9] + v[2]) / 2))
     assert counts.tolist() == [3]
+    assert stretches is not None
     assert same(tokens[0, :3], expected)
     assert not tokens[0, 3:].any()
     assert stretches[0, :3].tolist() == [0, 1, 2]

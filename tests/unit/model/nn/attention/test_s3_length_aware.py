@@ -7,7 +7,7 @@ from model.config.encoder import EncoderConfig
 from model.nn.attention.s3 import S3Attention, SkeletonAttention, Smoother
 from tests.support import reference
 from tests.support.configs import changed, with_options
-from tests.support.numerics import close, randomise
+from tests.support.numerics import close, randomise, same
 from tests.support.tokens import LENGTHS, mask_of, tokens
 
 
@@ -38,6 +38,19 @@ def test_smoother_beyond_dense_lengths_equals_reference(aware: EncoderConfig) ->
         smoothed = smoother(x[short, :bucket], mask_of(x, lengths)[short, :bucket])
         for found, row, length in zip(smoothed, x[short], lengths[short].tolist(), strict=True):
             assert close(found[:length], reference.smoother(row[:length].numpy(), state, aware))
+
+
+@pytest.mark.filterwarnings(r"ignore:`isinstance\(treespec, LeafSpec\)` is deprecated:FutureWarning")
+def test_graph_for_one_short_length_has_no_spectrum_and_the_same_output(aware: EncoderConfig) -> None:
+    smoother = Smoother(aware).requires_grad_(False)
+    randomise(smoother)
+    x, lengths = tokens(aware)
+    x, mask = x[:, :6], mask_of(x, lengths)[:, :6]
+    program = torch.export.export(smoother, (x, mask))
+    used = {node.name for node in program.graph.nodes if node.users}
+    assert "b_inverse_dft" in used
+    assert "b_forward_dft" not in used
+    assert same(program.module()(x, mask), smoother(x, mask))
 
 
 def test_skeleton_attention_equals_reference(aware: EncoderConfig) -> None:

@@ -30,6 +30,27 @@ def test_lookup_equals_indexing() -> None:
     assert torch.equal(lookup(table[:, 0], index), table[:, 0][index])
 
 
+class Lookup(nn.Module):
+    """A module of `lookup` alone."""
+
+    def forward(self, table: Tensor, index: Tensor) -> Tensor:
+        """Look up."""
+        return lookup(table, index)
+
+
+@pytest.mark.filterwarnings(r"ignore:`isinstance\(treespec, LeafSpec\)` is deprecated:FutureWarning")
+def test_exported_lookup_is_a_single_operator(tmp_path: Path) -> None:
+    table, index = torch.randn(5, 3), torch.tensor([[0, 4, 4, 1], [2, 2, 0, 3]])
+    program = torch.onnx.export(Lookup().eval(), (table, index), dynamo=True, verbose=False)
+    assert program is not None
+    assert [node.op_type for node in program.model.graph] == ["Gather"]
+    program.save(tmp_path / "lookup.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "lookup.onnx", providers=["CPUExecutionProvider"])
+    names = (value.name for value in session.get_inputs())
+    (found,) = session.run(None, dict(zip(names, (table.numpy(), index.numpy()), strict=True)))
+    assert np.array_equal(found, table[index].numpy())
+
+
 class Divide(nn.Module):
     """A module of `divide` alone."""
 
