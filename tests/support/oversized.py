@@ -32,10 +32,11 @@ def make_sparse(path: Path, size: int) -> None:
 
 
 def make_endless(folder: Path) -> None:
-    """Replace the model of a classifier of documents by a graph with a loop that never ends."""
-    (folder / "model.onnx").unlink()
-    onnx.save(endless_graph(), folder / "model.onnx")
-    rehash(folder, "model.onnx")
+    """Replace the graphs of a classifier of documents by one with a loop that never ends."""
+    for name in ("model.256.onnx", "model.onnx"):
+        (folder / name).unlink()
+        onnx.save(endless_graph(), folder / name)
+        rehash(folder, name)
 
 
 def endless_graph() -> onnx.ModelProto:
