@@ -39,7 +39,7 @@ def test_batch_of_each_bucket_is_computed(graph: Graph, files: dict[int, Path]) 
 
 
 def test_file_shared_by_buckets_is_loaded_once_for_one_thread_into_the_shared_arena(
-    folder: Path, graph: Graph, files: dict[int, Path], monkeypatch: pytest.MonkeyPatch
+    graph: Graph, files: dict[int, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded = list[tuple[Path, int, str]]()
     session = onnxruntime.InferenceSession
