@@ -231,7 +231,7 @@ def test_errors_have_the_text_and_id_of_http(stub: GRPCInferenceServiceStub) -> 
 
 
 def test_names_lead_to_no_other_route(stub: GRPCInferenceServiceStub) -> None:
-    for name in ("", "stats", "stats\n", "imdb-s3/versions/8", "imdb-s3/config", "../../v1/models"):
+    for name in ("", "stats", "stats\n", "imdb-s3/versions/9", "imdb-s3/config", "../../v1/models"):
         for call in (
             lambda name=name: stub.ModelMetadata(ModelMetadataRequest(name=name)),
             lambda name=name: stub.ModelInfer(infer_request(name, {})),

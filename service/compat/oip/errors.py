@@ -21,6 +21,6 @@ def _write_error(failed: Failure) -> Response:
 DIALECT = Dialect(_write_error, InferError, prefix="/v2/")
 TAG = "Open Inference Protocol (Triton, KServe v2)"
 VERSION = {
-    "parameters": [{"name": "version", "in": "path", "required": True, "schema": {"type": "string", "examples": ["8"]}}]
+    "parameters": [{"name": "version", "in": "path", "required": True, "schema": {"type": "string", "examples": ["9"]}}]
 }
 """The variable `version` of a path, which `NamedModel` reads."""
