@@ -64,7 +64,7 @@ class NgramViewConfig(Section):
     """Whether the first characters of words count as n-grams, too (model.nn.words): for inflected words, and few texts.
     """
     num_ngrams: Annotated[int, allowed(lambda value: 1 <= value <= 2**18, "in 1..2^18")] = 65_536
-    """Number of n-grams, the most informative ones. The graph needs 4 bytes for each n-gram and document of a batch."""
+    """Number of n-grams, the most informative ones."""
     sublinear: bool = False
     """Whether an n-gram that occurs k times in a document counts 1 + log k times instead of once: for long texts."""
     tried: Annotated[tuple[Literal["prefixes", "sublinear"], ...], Field(strict=False)] = ()
