@@ -27,6 +27,7 @@ from model.tasks.ngrams import (
     NUM_VECTOR_SETTINGS,
     PRIOR,
     SCALES,
+    SHARES,
     STRENGTHS,
     STRENGTHS_BESIDE_VECTORS,
     STRENGTHS_OF_KEEP,
@@ -530,7 +531,7 @@ def test_features_with_the_smallest_loss_are_chosen_and_then_the_strength(
             losses = Recorder(candidate, NUM_CANDIDATES + number)
             config = changed(CONFIG, max_strength=limit)
             assert choose(counted, labels, 2, config, losses) == Choice(*expected, strength)
-            assert len(losses.calls) == NUM_CANDIDATES + len(strengths)
+            assert len(losses.calls) == NUM_CANDIDATES + len(strengths) + len(SHARES)
 
 
 def test_losses_do_not_depend_on_the_scale_of_the_logits() -> None:
@@ -660,7 +661,7 @@ def test_other_values_are_left_out_unless_they_are_better_by_more_than_a_standar
     assert choice == Choice(1, "idf", 30.0)
     assert choice.reason.count("difference") == 2
     assert choice.reason.endswith(": with whole words only")
-    assert len(losses.calls) == 3 * tried
+    assert len(losses.calls) == 3 * tried + len(SHARES)
     first = Choice(1, "idf", FIRST_STRENGTH)
     for number, expected in enumerate((first, replace(first, sublinear=True), replace(first, prefixes=True))):
         assert choose(counted, labels, 2, config, Recorder(number * tried)) == expected
@@ -672,7 +673,8 @@ def test_discount_is_chosen_before_lengths_scales_and_strengths(discount: bool) 
     counted = counted_of(texts, groups=[str(i // 2) for i in range(20)])
     losses = Recorder(int(discount), 4, NUM_CANDIDATES + 2)
     assert choose(counted, labels, 2, CONFIG, losses) == Choice(2, "idf", STRENGTHS[1], discount)
-    assert len(losses.calls) == NUM_CANDIDATES + 1 + sum(strength <= CONFIG.max_strength for strength in STRENGTHS)
+    num_strengths = sum(strength <= CONFIG.max_strength for strength in STRENGTHS)
+    assert len(losses.calls) == NUM_CANDIDATES + 1 + num_strengths + len(SHARES)
 
 
 def test_choice_is_made_on_a_limited_number_of_documents(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -941,7 +943,7 @@ def test_best_use_of_vectors_is_chosen_last(best: tuple[int, ...], expected: Cho
     texts, labels = corpus(20, 2)
     losses = Recorder(*best)
     assert choose(counted_of(texts), labels, 2, CONFIG, losses, learned) == expected
-    assert len(losses.calls) == NUM_WITHOUT + NUM_VECTOR_SETTINGS
+    assert len(losses.calls) == NUM_WITHOUT + NUM_VECTOR_SETTINGS + len(SHARES)
 
 
 def test_vectors_are_left_out_if_their_gain_is_less_than_a_standard_error() -> None:
