@@ -22,8 +22,8 @@ from model.nn.ngrams import NgramClassifier
 from model.nn.words import PREFIX, WordHasher
 from model.progress import progress
 from model.tasks.link import memberships, rarest
-from model.tasks.occurrences import Hasher, NgramVectors, hashed_batches, places, rows_at
 from model.tasks.naive_bayes import naive_bayes, scale_of
+from model.tasks.occurrences import Hasher, NgramVectors, hashed_batches, places, rows_at
 from model.tasks.regression import balanced, regression_on_probabilities, regressions, regressions_with_vectors
 from model.tasks.views import combined, cross_entropies, fit_weights, is_better
 
