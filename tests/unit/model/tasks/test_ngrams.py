@@ -1050,7 +1050,7 @@ def test_share_of_naive_bayes_is_mixed_into_the_weights(class_weights: str, with
     x, _ = counted.features(columns[is_there], alone.scales[is_there], alone.prior, sublinear=False)
     of_class = np.eye(2)[labels // 2] * (1 if class_weights == "none" else regression.balanced(labels)[:, None])
     bayes = naive_bayes(x, of_class)
-    present = [0, 2]
+    present = np.array([0, 2])
     scale = scale_of(x, alone.weights[is_there][:, present], alone.bias[present], bayes)
     expected = alone.weights / 2
     expected[np.ix_(is_there, present)] += scale / 2 * bayes
