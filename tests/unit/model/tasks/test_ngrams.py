@@ -1046,7 +1046,7 @@ def test_share_of_naive_bayes_is_mixed_into_the_weights(class_weights: str, with
     counted, vectors = counted_of(texts), vectors_of(GOOD) if with_vectors else None
     alone, half = (fit(counted, labels, 3, config, replace(choice, naive_bayes=share), vectors) for share in (0.0, 0.5))
     assert half.hashes.tolist() == alone.hashes.tolist()
-    columns, is_there = ngrams.places(counted.hashes, alone.hashes)
+    columns, is_there = occurrences.places(counted.hashes, alone.hashes)
     x, _ = counted.features(columns[is_there], alone.scales[is_there], alone.prior, sublinear=False)
     of_class = np.eye(2)[labels // 2] * (1 if class_weights == "none" else regression.balanced(labels)[:, None])
     bayes = naive_bayes(x, of_class)
