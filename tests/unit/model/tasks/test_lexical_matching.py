@@ -77,7 +77,7 @@ def test_lexical_view_alone_is_trained_exported_and_asked(
     assert re.search(r"\nvalidation auc [01]\.\d{4}, TF-IDF cosine \(.*\) [01]\.\d{4}: [+-]\d", told)
     task = task_of(run, file)
     assert not task.facts[HAS_ENCODER]
-    assert set(task.facts[CHOICE]) == {"longest", "exponent", "strength"}
+    assert set(task.facts[CHOICE]) == {"longest", "exponent", "strength", "opening"}
     assert task.recipe.model.encoder is None
     values = {one["metric"]: one["value"] for one in json.loads((run / "evaluation.json").read_text())}
     assert values["auc"] > 0.95
