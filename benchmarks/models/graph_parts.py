@@ -79,8 +79,9 @@ def build(folder: Path) -> ExportGraph:
     if isinstance(model, Matcher):
         model.encoder.stem.quantise()
     with torch.no_grad():
-        for tensor in model.state_dict().values():  # the exporter would drop products with 1
-            if tensor.is_floating_point() and bool((tensor == 1).all()):
+        for name, tensor in model.state_dict().items():
+            # the exporter would drop products with 1, and the sum with the smallest prior
+            if tensor.is_floating_point() and (name.endswith("prior") or bool((tensor == 1).all())):
                 tensor.uniform_(0.5, 1.5)
     return task.graphs(model)[0]
 

@@ -38,6 +38,8 @@ from model.tasks.two_views import NGRAMS as CHOICE
 NAME = "long_documents"
 RECIPES = {"scotus": "scotus", "un-debate": "un-debate", "un-debate-country": "un-debate"}
 """Recipe of each data set."""
+OPTIONS = {"un-debate-country": ('model.ngram_view.tried=["prefixes"]',)}
+"""Changes of the recipe for a data set. On countries that it does not know, cross-validation tries prefixes, too."""
 LENGTHS = {"head": 4_096, "windows": 4_096, "whole": 65_536}
 """Bytes read at once: the first ones alone, or all windows, whose logits are averaged."""
 STRENGTHS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0)
@@ -111,7 +113,7 @@ def predicted(x: csr_matrix, weights: NDArray[np.float64], bias: NDArray[np.floa
 def overrides(name: str, part: str) -> tuple[str, ...]:
     """Changes of the recipe for a data set and what is read at once."""
     length = () if part == "whole" else (f"model.ngram_view.max_length={LENGTHS[part]}",)
-    return (f"data.name={name}", *length)
+    return (f"data.name={name}", *length, *OPTIONS.get(name, ()))
 
 
 def ngrams(name: str, part: str, args: argparse.Namespace) -> Data:

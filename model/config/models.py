@@ -12,6 +12,9 @@ from model.config.encoder import EncoderConfig
 from model.config.schema import Count, CountOrZero, Dropout, Positive, Section, Share, TableSize, allowed
 
 SHORTEST_BUCKET = 256
+OPENING = SHORTEST_BUCKET
+"""Number of bytes at the beginning of a document that a matcher of own pairs also compares by themselves. The slice is
+in every bucket."""
 SHORTEST, LONGEST = 9, 16_384
 """Limits of the steps that a classifier of recordings reads; the kernels of MiniRocket have nine taps."""
 
@@ -185,8 +188,16 @@ class LexicalViewConfig(Section):
     """Number of n-grams, the most frequent ones."""
     dim: Annotated[int, allowed(lambda value: 1 <= value <= 1024, "in 1..1024")] = 512
     """Maximum length of a projection."""
+    opening: bool = False
+    """Whether the first OPENING bytes of a document, such as a title, also have a projection of their own; training
+    also tries none."""
     max_length: Count = 4096
     """Maximum number of bytes per row."""
+
+    @property
+    def total_dim(self) -> int:
+        """Length of a document's vector."""
+        return self.dim * (2 if self.opening else 1)
 
 
 class MatcherConfig(Section):
@@ -251,7 +262,7 @@ class MatcherConfig(Section):
     @property
     def dim(self) -> int:
         """Length of a document's vector."""
-        return (self.lexical_view.dim if self.lexical_view else 0) + (self.encoder.dim if self.encoder else 0)
+        return (self.lexical_view.total_dim if self.lexical_view else 0) + (self.encoder.dim if self.encoder else 0)
 
     @property
     def buckets(self) -> tuple[int, ...]:

@@ -1,6 +1,7 @@
 """Lexical view of a document for pairs: a projection of its TF-IDF vector. Used by `model.nn.matcher`."""
 
 import copy
+import math
 
 import numpy as np
 import torch
@@ -8,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from artifact.arrays import Doubles
-from model.config.models import LexicalViewConfig
+from model.config.models import OPENING, LexicalViewConfig
 from model.nn.ngrams import count_occurrences, find_hits
 from model.nn.vocabulary import Vocabulary
 from model.nn.words import WordHasher
@@ -27,7 +28,9 @@ class LexicalView(nn.Module):
     vectors of the training documents (model.tasks.lexical). Row h of the table holds s_h V_h. The vector of a document
     without a known n-gram is zero.
 
-    Shape:      document (B, N) uint8, zero-padded, N at most max_length; lengths (B,) int32; returns (B, dim).
+    With `opening`, the vector of the document's first OPENING bytes, read as a document, follows that of the document.
+
+    Shape:      document (B, N) uint8, zero-padded, N at most max_length; lengths (B,) int32; returns (B, total_dim).
     Reference:  Deerwester et al. 1990, "Indexing by latent semantic analysis", JASIS 41(6). Not in the S3Attention
                 paper.
     """
@@ -38,6 +41,7 @@ class LexicalView(nn.Module):
         self.vocabulary = Vocabulary(config.num_ngrams)
         # Row 0 (no n-gram) stays zero.
         self.table = nn.Parameter(torch.zeros(1 + config.num_ngrams, config.dim), requires_grad=False)
+        self.has_opening = config.opening
         self.has_fixed_shapes = False
         """As in `WordClassifier`."""
 
@@ -48,6 +52,13 @@ class LexicalView(nn.Module):
         return other
 
     def forward(self, document: Tensor, lengths: Tensor) -> Tensor:
+        """Project (B, N) bytes -> (B, total_dim)."""
+        whole = self._project(document, lengths)
+        if not self.has_opening:
+            return whole
+        return torch.cat((whole, self._project(document[:, :OPENING], lengths.clamp(max=OPENING))), dim=1)
+
+    def _project(self, document: Tensor, lengths: Tensor) -> Tensor:
         """Project (B, N) bytes -> (B, dim)."""
         num_documents, num_rows = document.shape[0], self.table.shape[0]
         hashes, doc_index, position = self.words(document, lengths, has_fixed_shapes=self.has_fixed_shapes)
@@ -78,29 +89,41 @@ class LexicalView(nn.Module):
 class LexicalHead(nn.Module):
     """Logit that two documents match, from their lexical views.
 
-    logit = p (a * b) + d |a - b| + c,  with a and b divided by their lengths
+    logit = p (a' * b') + d |a - b| + c,  with a and b divided by their lengths
 
-    With equal weights p and without d, it is a scaled cosine.
+    Without openings, a' = a and b' = b: with equal weights p and without d, the logit is a scaled cosine. With
+    openings, each document has two vectors, divided by their lengths one by one, and the products are those of each
+    vector of one with each of the other; with four different weights p, the logit is a sum of four
+    scaled cosines.
 
-    Shape:      a, b (B, dim); returns (B, 1).
+    Shape:      a, b (B, total_dim); returns (B, 1).
     """
 
-    def __init__(self, dim: int) -> None:
+    def __init__(self, config: LexicalViewConfig) -> None:
         super().__init__()
-        self.products = nn.Parameter(torch.zeros(dim), requires_grad=False)
-        self.differences = nn.Parameter(torch.zeros(dim), requires_grad=False)
+        self.num_vectors = config.total_dim // config.dim
+        sizes = config.dim * self.num_vectors**2, config.total_dim
+        self.products, self.differences = (nn.Parameter(torch.zeros(size), requires_grad=False) for size in sizes)
         self.bias = nn.Parameter(torch.zeros(1), requires_grad=False)
 
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
-        """Logit (B, 1) of the vectors a and b, both (B, dim), which may be means over windows."""
+        """Logit (B, 1) of the vectors a and b, both (B, total_dim), which may be means over windows."""
+        a, b = (torch.unflatten(x, -1, (self.num_vectors, -1)) for x in (a, b))
         a, b = (x * torch.rsqrt(x.square().sum(dim=-1, keepdim=True).clamp(min=SMALLEST)) for x in (a, b))
-        logit = (a * b) @ self.products + (a - b).abs() @ self.differences + self.bias
+        products = (a.unsqueeze(-2) * b.unsqueeze(-3)).flatten(-3)
+        logit = products @ self.products + (a - b).abs().flatten(-2) @ self.differences + self.bias
         return logit.unsqueeze(-1)
 
     @torch.no_grad()
     def fill(self, products: Doubles, differences: Doubles, bias: Doubles) -> None:
-        """Set the fitted weights, both (R,), R at most dim, and the bias (1,)."""
+        """Set the fitted weights (P, P, R) of products, (P, R) of differences, R at most dim, and the bias (1,).
+
+        P is the number of vectors of a document. Row i, j of the products belongs to vector i of the first document and
+        j of the second.
+        """
         for parameter, values in ((self.products, products), (self.differences, differences)):
-            parameter.zero_()
-            parameter[: len(values)] = torch.from_numpy(values).to(parameter)
+            *shape, count = values.shape
+            padded = torch.zeros(*shape, parameter.numel() // math.prod(shape), dtype=parameter.dtype)
+            padded[..., :count] = torch.from_numpy(values)
+            parameter.copy_(padded.flatten())
         self.bias.copy_(torch.from_numpy(bias))

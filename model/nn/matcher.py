@@ -195,7 +195,7 @@ class ViewsMatcher(nn.Module):
         assert config.lexical_view is not None
         learned = (DocumentEncoder(config), MatchingHead(config)) if config.has_encoder else (None, None)
         self.encoder = ViewsEncoder(LexicalView(config.lexical_view), learned[0])
-        self.head = ViewsHead(config.lexical_view.dim, LexicalHead(config.lexical_view.dim), learned[1])
+        self.head = ViewsHead(config.lexical_view.total_dim, LexicalHead(config.lexical_view), learned[1])
 
     def forward(self, document: Tensor, lengths: Tensor) -> Tensor:
         """Encode (B, N) bytes -> (B, C)."""

@@ -4,19 +4,21 @@ Used by `model.tasks.lexical_matching`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from artifact.arrays import Doubles
-from model.config.models import LexicalViewConfig
+from artifact.documents import cut, take
+from model.config.models import OPENING, LexicalViewConfig
 from model.data.splits import folds
 from model.nn.lexical import LexicalHead, LexicalView
 from model.nn.words import WordHasher
 from model.progress import progress
 from model.tasks.ngrams import Counted, count
+from model.tasks.occurrences import places
 from model.tasks.regression import without_warnings
 
 if TYPE_CHECKING:  # importing SciPy takes time that other commands need not wait for
@@ -47,19 +49,28 @@ class Choice(NamedTuple):
     """An n-gram's scale is its inverse document frequency to this power."""
     strength: float
     """One of STRENGTHS."""
+    opening: bool = False
+    """Whether the first OPENING bytes have a vector of their own."""
+
+    def of(self, config: LexicalViewConfig) -> LexicalViewConfig:
+        """The view with what was chosen."""
+        return config.model_copy(update={"longest": self.longest, "opening": self.opening})
 
 
 class Weights(NamedTuple):
     """Arguments of `LexicalHead.fill`."""
 
     products: Doubles
+    """(P, P, dim), for P vectors of a document."""
     differences: Doubles
+    """(P, dim)."""
     bias: Doubles
     """(1,)."""
 
     def logits(self, a: Doubles, b: Doubles) -> Doubles:
-        """Logits (M,) of vectors a and b of length 1, (M, dim)."""
-        found: Doubles = (a * b) @ self.products + np.abs(a - b) @ self.differences + self.bias
+        """Logits (M,) of vectors a and b of length 1, (M, P, dim)."""
+        differences = np.abs(a - b).reshape(len(a), -1) @ self.differences.ravel()
+        found: Doubles = _products(a, b).reshape(len(a), -1) @ self.products.ravel() + differences + self.bias
         return found
 
 
@@ -75,8 +86,9 @@ class Projection:
     """What these make of the documents, (documents, dim), of length 1, or zero."""
 
     def vectors_of(self, counted: Counted) -> Doubles:
-        """Vectors (documents, dim) of other documents, in which the n-grams are counted, too."""
-        return _vectors(counted.of_ngrams(np.searchsorted(counted.hashes, self.hashes)), self.table)
+        """Vectors (documents, dim) of other documents, or of their openings."""
+        columns, is_there = places(counted.hashes, self.hashes)
+        return _vectors(counted.of_ngrams(columns[is_there]), self.table[is_there])
 
 
 @dataclass(frozen=True)
@@ -112,10 +124,10 @@ class LabelledPairs:
 def choose(texts: Sequence[bytes], pairs: LabelledPairs, config: LexicalViewConfig, seed: int) -> Choice:
     """The hyperparameters with the lowest cross-entropy of held-out pairs.
 
-    Exponents are compared with single words, then longer n-grams with the best exponent. Folds are by the first
-    document of the pairs; a fold without which all targets are 0 or all are 1, or no n-gram is in several documents, is
-    left out. If none is left, the choice is the cosine of single words. The projections are fitted without the
-    documents that only held-out pairs have.
+    Exponents are compared with single words, then longer n-grams with the best exponent, then vectors of openings with
+    the best of these, if documents are longer. Folds are by the first document of the pairs; a fold without which all
+    targets are 0 or all are 1, or no n-gram is in several documents, is left out. If none is left, the choice is the
+    cosine of single words. The projections are fitted without the documents that only held-out pairs have.
 
     Raises: ValueError if no n-gram is in several documents.
     """
@@ -131,21 +143,26 @@ def choose(texts: Sequence[bytes], pairs: LabelledPairs, config: LexicalViewConf
         return Choice(1, EXPONENTS[0], STRENGTHS[0])
     targets, found = np.concatenate([fold.held_out.targets for fold in folded]), dict[Choice, float]()
 
-    def compare(counted: Counted, longest: int, exponent: float) -> None:
+    def compare(counted: Sequence[Counted], choice: Choice) -> None:
         logits = list[Doubles]()
         for fold in folded:
-            logits.append(fold.logits(counted, exponent, config.dim, seed))
+            logits.append(fold.logits(counted, choice.exponent, config.dim, seed))
             bar.update()
         for strength, one in zip(STRENGTHS, np.concatenate(logits, axis=1), strict=True):
-            found[Choice(longest, exponent, strength)] = _cross_entropy(one, targets)
+            found[choice._replace(strength=strength)] = _cross_entropy(one, targets)
 
-    total = (len(EXPONENTS) + config.longest - 1) * len(folded)
+    has_openings = config.opening and any(len(text) > OPENING for text in texts)
+    total = (len(EXPONENTS) + config.longest - 1 + has_openings) * len(folded)
     with progress(total=total, desc="lexical view", unit="fit", leave=False) as bar:
         for exponent in EXPONENTS:
-            compare(counted, 1, exponent)
+            compare([counted], Choice(1, exponent, STRENGTHS[0]))
         best = min(found, key=found.__getitem__)
         for longest in range(2, config.longest + 1):
-            compare(_counted(texts, longest, config), longest, best.exponent)
+            compare([_counted(texts, longest, config)], best._replace(longest=longest))
+        best = min(found, key=found.__getitem__)
+        if has_openings:
+            counted = _counted(texts, best.longest, config)
+            compare([counted, _openings(texts, best.longest, config, counted)], best._replace(opening=True))
     return min(found, key=found.__getitem__)
 
 
@@ -159,13 +176,16 @@ class _Fold:
     documents: NDArray[np.int64]
     """The documents of the other pairs, ascending."""
 
-    def logits(self, counted: Counted, exponent: float, dim: int, seed: int) -> Doubles:
-        """Logits of the held-out pairs with each of STRENGTHS, (strengths, M)."""
-        projection = project(_shared(counted.of_documents(self.documents)), exponent, dim, seed)
-        a, b = _of_pairs(projection.vectors, np.searchsorted(self.documents, self.rest.index))
-        fitted = fit_weights(a, b, self.rest.targets, STRENGTHS)
+    def logits(self, counted: Sequence[Counted], exponent: float, dim: int, seed: int) -> Doubles:
+        """Logits of the held-out pairs with each of STRENGTHS, (strengths, M).
+
+        `counted` are the n-grams of the documents, and of their openings if these have vectors, too.
+        """
+        projection = project(_shared(counted[0].of_documents(self.documents)), exponent, dim, seed)
+        vectors = _stacked(projection, [one.of_documents(self.documents) for one in counted])
+        fitted = fit_weights(*_of_pairs(vectors, np.searchsorted(self.documents, self.rest.index)), self.rest.targets)
         used, index = np.unique(self.held_out.index, return_inverse=True)
-        vectors = projection.vectors_of(counted.of_documents(used))
+        vectors = _stacked(projection, [one.of_documents(used) for one in counted])
         a, b = _of_pairs(vectors, index.reshape(self.held_out.index.shape))
         return np.stack([weights.logits(a, b) for weights in fitted])
 
@@ -174,11 +194,28 @@ def fit(
     texts: Sequence[bytes], pairs: LabelledPairs, config: LexicalViewConfig, choice: Choice, seed: int
 ) -> FittedLexical:
     """Fit the view and its head on all pairs. Raises: ValueError if no n-gram is in several documents."""
-    counted = _counted(texts, choice.longest, config)
-    projection = project(counted, choice.exponent, config.dim, seed)
-    a, b = _of_pairs(projection.vectors, pairs.index)
+    counted = [_counted(texts, choice.longest, config)]
+    projection = project(counted[0], choice.exponent, config.dim, seed)
+    if choice.opening:
+        counted.append(_openings(texts, choice.longest, config, counted[0]))
+    a, b = _of_pairs(_stacked(projection, counted), pairs.index)
     (weights,) = fit_weights(a, b, pairs.targets, [choice.strength])
     return FittedLexical(projection.hashes, projection.table, weights)
+
+
+def _openings(texts: Sequence[bytes], longest: int, config: LexicalViewConfig, whole: Counted) -> Counted:
+    """The n-grams of the first bytes of each window of the documents, which `whole` counts."""
+    length = config.max_length
+    windows = [
+        take(text, spans)[:OPENING] for text in texts for spans in cut(len(text), length, length // 8, "windows")
+    ]
+    found = count(WordHasher(longest, OPENING), windows, OPENING, 0)
+    return replace(found, means=whole.means, groups=whole.groups)
+
+
+def _stacked(projection: Projection, counted: Sequence[Counted]) -> Doubles:
+    """Vectors (documents, P, dim) of documents, and of their openings if `counted` has these, too."""
+    return np.stack([projection.vectors_of(one) for one in counted], axis=1)
 
 
 def _counted(texts: Sequence[bytes], longest: int, config: LexicalViewConfig) -> Counted:
@@ -235,47 +272,55 @@ def _vectors(counted: Counted, table: Doubles) -> Doubles:
 
 
 def _of_pairs(vectors: Doubles, index: NDArray[np.int64]) -> tuple[Doubles, Doubles]:
-    """Vectors (M, dim) of both documents of pairs (M, 2)."""
+    """Vectors (M, P, dim) of both documents of pairs (M, 2)."""
     return vectors[index[:, 0]], vectors[index[:, 1]]
 
 
-def fit_weights(a: Doubles, b: Doubles, targets: Doubles, strengths: Sequence[float]) -> list[Weights]:
-    """Weights of products and differences for each inverse regularisation C, from vectors a and b (M, dim).
+def _products(a: Doubles, b: Doubles) -> Doubles:
+    """Products (M, P, P, dim) of each vector of one document with each of the other, from vectors (M, P, dim)."""
+    return a[:, :, None] * b[:, None]
 
-    A logistic regression, whose regularisation pulls the weights towards a scaled cosine. A target t between 0 and 1
+
+def fit_weights(a: Doubles, b: Doubles, targets: Doubles, strengths: Sequence[float] = STRENGTHS) -> list[Weights]:
+    """Weights of products and differences for each inverse regularisation C, from vectors a and b (M, P, dim).
+
+    A logistic regression, whose regularisation pulls the weights towards scaled cosines. A target t between 0 and 1
     counts as a match of weight t and no match of weight 1 - t.
 
     Raises: ValueError if all targets are 0 or all are 1.
     """
     from sklearn.linear_model import LogisticRegression
 
-    products, differences = a * b, np.abs(a - b)
-    cosine = products.sum(1)
+    products, differences = _products(a, b), np.abs(a - b)
+    shapes, number = (products.shape[1:], differences.shape[1:]), len(targets)
+    cosines = products.sum(3).reshape(number, -1)
+    products, differences = products.reshape(number, -1), differences.reshape(number, -1)
     scales = [
-        COSINE / max(SMALLEST, cosine.std()),
-        1 / max(SMALLEST, products.std()),
-        1 / max(SMALLEST, differences.std()),
+        COSINE / np.maximum(SMALLEST, cosines.std(0)),
+        *(1 / max(SMALLEST, x.std()) for x in (products, differences)),
     ]
-    centre = differences.mean(0)
+    means = cosines.mean(0), differences.mean(0)
     features = np.concatenate(
-        ((cosine - cosine.mean())[:, None] * scales[0], products * scales[1], (differences - centre) * scales[2]),
-        axis=1,
+        ((cosines - means[0]) * scales[0], products * scales[1], (differences - means[1]) * scales[2]), axis=1
     )
     is_shared = (targets > 0) & (targets < 1)
     rows = np.concatenate((np.arange(len(targets)), np.flatnonzero(is_shared)))
     labels = np.concatenate((targets > 0, np.zeros(is_shared.sum(), np.bool_)))
     weights = np.concatenate((np.where(is_shared, targets, 1.0), 1 - targets[is_shared]))
-    dim, found = a.shape[1], list[Weights]()
+    ends, found = np.cumsum([x.shape[1] for x in (cosines, products, differences)]), list[Weights]()
     for strength in strengths:
-        num_features = 1 + 2 * dim if strength else 1
+        num_features = ends[-1] if strength else ends[0]
         regression = LogisticRegression(C=strength or 1.0, max_iter=MAX_ITERATIONS)
         with without_warnings():
             regression.fit(features[rows, :num_features], labels, weights)
-        w = np.zeros(1 + 2 * dim)
+        w = np.zeros(ends[-1])
         w[:num_features] = regression.coef_[0]
-        of_cosine, of_products, of_differences = w[0] * scales[0], w[1 : 1 + dim] * scales[1], w[1 + dim :] * scales[2]
-        bias = regression.intercept_ - of_cosine * cosine.mean() - of_differences @ centre
-        found.append(Weights(of_products + of_cosine, of_differences, bias))
+        of_cosines, of_products, of_differences = (
+            part * scale for part, scale in zip(np.split(w, ends[:-1]), scales, strict=True)
+        )
+        bias = regression.intercept_ - of_cosines @ means[0] - of_differences @ means[1]
+        of_products = of_products.reshape(shapes[0]) + of_cosines.reshape(*shapes[0][:2], 1)
+        found.append(Weights(of_products, of_differences.reshape(shapes[1]), bias))
     return found
 
 

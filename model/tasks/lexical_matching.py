@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from artifact.arrays import Doubles
+from model.config.models import OPENING
 from model.config.run import MatchingRun
 from model.data.pairs import Pairs
 from model.data.sampling import sample
@@ -54,9 +55,12 @@ class LexicalMatchingTask(PairTask):
     @property
     def recipe(self) -> MatchingRun:
         config = self.config.model
-        if self.facts.get(HAS_ENCODER, config.has_encoder):
-            return self.config
-        return self.config.model_copy(update={"model": config.model_copy(update={"stem": None, "encoder": None})})
+        assert config.lexical_view is not None
+        chosen = self.facts.get(CHOICE)
+        changes: dict[str, Any] = {} if chosen is None else {"lexical_view": Choice(**chosen).of(config.lexical_view)}
+        if not self.facts.get(HAS_ENCODER, config.has_encoder):
+            changes |= {"stem": None, "encoder": None}
+        return self.config.model_copy(update={"model": config.model_copy(update=changes)})
 
     def of_encoder(self) -> MatchingTask:
         """The task of the encoder alone, which learns as a matcher without a lexical view."""
@@ -80,11 +84,7 @@ class LexicalMatchingTask(PairTask):
         return stages
 
     def build(self) -> ViewsMatcher:
-        config = self.recipe.model
-        assert config.lexical_view is not None
-        longest = self.facts[CHOICE]["longest"] if CHOICE in self.facts else config.lexical_view.longest
-        view = config.lexical_view.model_copy(update={"longest": longest})
-        return ViewsMatcher(config.model_copy(update={"lexical_view": view}))
+        return ViewsMatcher(self.recipe.model)
 
     def conclude(
         self, finished: Finished, data: Pairs, baseline: tfidf.Baseline | None, progress: Progress
@@ -155,7 +155,8 @@ def described(choice: Choice) -> str:
     words = "words" if choice.longest == 1 else f"n-grams of up to {choice.longest} words"
     power = "" if choice.exponent == 1 else f" to the power of {choice.exponent:g}"
     head = f"products and differences with C = {choice.strength:g}" if choice.strength else "their cosine"
-    return f"{words}, inverse document frequency{power}, {head}"
+    opening = f", the first {OPENING} bytes also by themselves" if choice.opening else ""
+    return f"{words}, inverse document frequency{power}, {head}{opening}"
 
 
 def labelled(task: PairTask, data: Pairs, pairs: NDArray[np.int64]) -> tuple[list[bytes], LabelledPairs]:
@@ -178,7 +179,7 @@ def fit_lexical(task: LexicalMatchingTask, data: Pairs, folder: RunFolder) -> Le
     if not path.is_file():
         checkpoint.write_arrays(path, _fitted_lexical(task, data))
     with checkpoint.reading_result(path) as file, np.load(file) as stored:
-        choice = Choice(*(stored[name].item() for name in Choice._fields))
+        choice = Choice(**{name: stored[name].item() for name in Choice._fields if name in stored})
         fitted = FittedLexical(stored["hashes"], stored["table"], Weights(*(stored[name] for name in Weights._fields)))
         seconds = stored["seconds"].item()
     task = replace(task, facts={**task.facts, CHOICE: choice._asdict(), HAS_ENCODER: False})

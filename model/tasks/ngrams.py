@@ -22,6 +22,7 @@ from model.nn.ngrams import NgramClassifier
 from model.nn.words import PREFIX, WordHasher
 from model.progress import progress
 from model.tasks.link import memberships, rarest
+from model.tasks.naive_bayes import naive_bayes, scale_of
 from model.tasks.occurrences import Hasher, NgramVectors, hashed_batches, places, rows_at
 from model.tasks.regression import balanced, regression_on_probabilities, regressions, regressions_with_vectors
 from model.tasks.views import combined, cross_entropies, fit_weights, is_better
@@ -49,6 +50,8 @@ STRENGTHS_BESIDE_VECTORS = (3.0, 30.0)
 """Inverse regularisation C of the weights of single n-grams, tried after the best of VECTOR_STRENGTHS is found."""
 STRENGTHS_OF_KEEP = (0.3, 1.0, 3.0, 10.0)
 """The same with the scaling KEEP, after none (0)."""
+SHARES = (0.2, 0.4, 0.6, 0.8)
+"""Shares of naive Bayes that are tried last."""
 NUM_VECTOR_SETTINGS = 2 * len(VECTOR_STRENGTHS) + 1 + len(STRENGTHS_BESIDE_VECTORS) + len(STRENGTHS_OF_KEEP)
 """Maximum number of choices that `_best_with_vectors` compares, besides the one without vectors."""
 SMALLEST_SCALE = 1e-6
@@ -91,6 +94,8 @@ class Choice:
     """Whether an n-gram that occurs k times counts 1 + log k times instead of once; None: as the recipe says."""
     prefixes: bool | None = None
     """Whether prefixes of words count as n-grams; None: as the recipe says."""
+    naive_bayes: float = 0.0
+    """Share of naive Bayes in the weights; the rest is the logistic regression."""
     reason: str = field(default="", compare=False)
     """Why `sublinear` and `prefixes` were chosen, with the figures; empty if nothing else was tried."""
 
@@ -417,7 +422,8 @@ def choose(
     than they are. The documents of a group are held out together. If there are groups, training with and without a
     discount is compared first, on the longest n-grams; then lengths and scales, then strengths, and then vectors, which
     must be better by more than a standard error. So must the other values of the keys in `tried`, which come before
-    vectors, with the best lengths, scales and strengths of each value. A single group counts as none.
+    vectors, with the best lengths, scales and strengths of each value, and a share of naive Bayes, which comes last.
+    A single group counts as none. With any number of labels a document, naive Bayes is not tried.
     """
     kept = np.arange(len(labels))
     if len(labels) > (limit := (MAX_LOGITS if labels.ndim == 1 else MAX_SIGMOIDS) // num_classes):
@@ -426,10 +432,13 @@ def choose(
     of_kept = None if learn is None else lambda rest: learn(kept[rest])
     others, tried = _strengths(config), lengths or range(1, config.longest + 1)
     settings = (1 + len(config.tried)) * (len(tried) * len(SCALES) + len(others)) + counted.has_groups
-    total = settings + (0 if learn is None else NUM_VECTOR_SETTINGS)
+    has_one_label = labels.ndim == 1
+    total = settings + (0 if learn is None else NUM_VECTOR_SETTINGS) + has_one_label * len(SHARES)
     with _comparing(counted, labels, num_classes, config, total, losses, of_kept) as compared:
         best = _best_without_vectors(compared, tried, others)
-        return best if learn is None else _best_with_vectors(compared, best)
+        if learn is not None:
+            best = _best_with_vectors(compared, best)
+        return _best_with_naive_bayes(compared, best) if has_one_label else best
 
 
 def _strengths(config: NgramViewConfig) -> list[float]:
@@ -484,14 +493,15 @@ class _Comparison:
         alike: dict[Choice, list[Choice]] = {}
         for choice in choices:
             if choice not in self.found:
-                key = replace(choice, strength=0.0, vector_strength=float(choice.vector_strength > 0))
+                has_vectors = float(choice.vector_strength > 0)
+                key = replace(choice, strength=0.0, vector_strength=has_vectors, naive_bayes=0.0)
                 alike.setdefault(key, []).append(choice)
         for some in alike.values():
             self._compare(some)
         return min(choices, key=lambda choice: float(self.found[choice].mean()))
 
     def _compare(self, choices: Sequence[Choice]) -> None:
-        """Try choices that differ in their strengths alone, which takes less time than one by one."""
+        """Try choices that differ in strengths and shares alone, which takes less time than one by one."""
         counted, config, logits = self.counted, self.config, list[list[Doubles]]([] for _ in choices)
         for held_out, rest, vectors in zip(self.folds, self.rests, self.learned, strict=True):
             given = vectors if choices[0].vector_strength else None
@@ -564,6 +574,12 @@ def _best_with_vectors(compared: _Comparison, best: Choice) -> Choice:
     return with_vectors if is_better(compared.found[with_vectors], compared.found[best]) else best
 
 
+def _best_with_naive_bayes(compared: _Comparison, best: Choice) -> Choice:
+    """The best share of naive Bayes, or none unless that is clearly worse."""
+    mixed = compared.best_of([replace(best, naive_bayes=share) for share in SHARES])
+    return mixed if is_better(compared.found[mixed], compared.found[best]) else best
+
+
 def _frequent(counted: Counted, limit: int) -> Counted:
     """Only the n-grams in the most windows, at most `limit`."""
     if len(counted.hashes) <= limit:
@@ -582,7 +598,7 @@ def _fit(
     vectors: NgramVectors | None,
     soft: Doubles | None = None,
 ) -> list[Fitted]:
-    """Fit on the documents `rows`, with choices that differ in their strengths alone.
+    """Fit on the documents `rows`, with choices that differ in their strengths and shares of naive Bayes alone.
 
     `labels` are the classes of all documents of `counted`; with `soft`, of the first ones, and `rows` are all of them.
     """
@@ -610,16 +626,30 @@ def _fit(
     if not x.count_nonzero() or (len(present) == 1 and not is_several):
         nothing, shares = np.zeros((len(hashes), len(present))), sizes[: len(present)] / len(rows)
         bias = np.log(shares / (1 - shares).clip(1 / len(rows)) if is_several else shares)
-        found = [(nothing, bias)] * len(choices)
-    elif soft is not None and not is_several:
-        found = [regression_on_probabilities(x, targets, choice.strength, weights) for choice in choices]
+        return [Fitted(hashes, scales, *_of_all_classes(nothing, bias, present, num_classes), prior)] * len(choices)
+    # choices that differ in their shares of naive Bayes alone have the same regression
+    different = list({(choice.strength, choice.vector_strength): choice for choice in choices}.values())
+    if soft is not None and not is_several:
+        found = [regression_on_probabilities(x, targets, choice.strength, weights) for choice in different]
     elif vectors is None:
-        found = regressions(x, targets, [choice.strength for choice in choices], weights)
+        found = regressions(x, targets, [choice.strength for choice in different], weights)
     else:
         place, has_vector = vectors.places(hashes)
         v = rows_at(vectors.vectors, place, has_vector).astype(np.float64)
-        found = _regressions_with_vectors(x, v, has_vector, is_there, targets, choices, weights)
-    return [Fitted(hashes, scales, *_of_all_classes(*one, present, num_classes), prior) for one in found]
+        found = _regressions_with_vectors(x, v, has_vector, is_there, targets, different, weights)
+    regression = {(one.strength, one.vector_strength): fitted for one, fitted in zip(different, found, strict=True)}
+    bayes = None
+    if any(choice.naive_bayes for choice in choices):
+        bayes = naive_bayes(x, members if weights is None else members * weights[:, None])
+    views = list[Fitted]()
+    for choice in choices:
+        own, bias = regression[choice.strength, choice.vector_strength]
+        if bayes is not None and (share := choice.naive_bayes):
+            scale = scale_of(x, own[is_there], bias, bayes)
+            own, bias = (1 - share) * own, (1 - share) * bias
+            own[is_there] += share * scale * bayes
+        views.append(Fitted(hashes, scales, *_of_all_classes(own, bias, present, num_classes), prior))
+    return views
 
 
 def _regressions_with_vectors(

@@ -76,6 +76,7 @@ class WordTask(TwoViewTask):
             f"{', counted 1 + log k times' if choice.sublinear else ''}"
             f", scales {choice.scaling}, C = {choice.strength:g}"
             f"{f', C of vectors = {choice.vector_strength:g}' if choice.vector_strength else ', without vectors'}"
+            f"{f', {choice.naive_bayes:.0%} naive Bayes' if choice.naive_bayes else ''}"
             f"{', n-grams of the own group discounted' if choice.discount else ''}"
         )
 

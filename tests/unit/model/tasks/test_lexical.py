@@ -4,12 +4,22 @@ import numpy as np
 import pytest
 import torch
 
-from artifact.documents import pad_rows
-from model.config.models import LexicalViewConfig
+from artifact.documents import cut, pad_rows, take
+from model.config.models import OPENING, LexicalViewConfig
 from model.nn.lexical import LexicalHead, LexicalView
 from model.nn.words import WordHasher
 from model.tasks import lexical
-from model.tasks.lexical import EXPONENTS, STRENGTHS, Choice, LabelledPairs, choose, fit, fit_weights, project
+from model.tasks.lexical import (
+    EXPONENTS,
+    STRENGTHS,
+    Choice,
+    LabelledPairs,
+    Projection,
+    choose,
+    fit,
+    fit_weights,
+    project,
+)
 from model.tasks.link import area_under_roc
 from model.tasks.ngrams import count
 
@@ -63,18 +73,18 @@ def test_decompositions_of_few_and_many_documents_agree(monkeypatch: pytest.Monk
 
 def test_without_a_strength_the_logit_is_a_scaled_cosine() -> None:
     generator = np.random.default_rng(0)
-    a, b = generator.standard_normal((2, 200, 6))
-    targets = ((a * b).sum(1) + generator.standard_normal(200) > 0).astype(np.float64)
+    a, b = generator.standard_normal((2, 200, 1, 6))
+    targets = ((a * b).sum((1, 2)) + generator.standard_normal(200) > 0).astype(np.float64)
     (weights,) = fit_weights(a, b, targets, [0.0])
-    assert weights.products == pytest.approx(np.full(6, weights.products[0]))
-    assert weights.products[0] > 0
+    assert weights.products == pytest.approx(np.full((1, 1, 6), weights.products[0, 0, 0]))
+    assert weights.products[0, 0, 0] > 0
     assert (weights.differences == 0).all()
 
 
 def test_a_larger_strength_fits_the_training_pairs_more_closely() -> None:
     generator = np.random.default_rng(0)
-    a, b = generator.standard_normal((2, 400, 6))
-    targets = (a[:, 0] * b[:, 0] > 0).astype(np.float64)  # one dimension decides
+    a, b = generator.standard_normal((2, 400, 1, 6))
+    targets = (a[:, 0, 0] * b[:, 0, 0] > 0).astype(np.float64)  # one dimension decides
     found = [area_under_roc(one.logits(a, b), targets) for one in fit_weights(a, b, targets, STRENGTHS)]
     assert found == sorted(found)
     assert found[-1] > found[0] + 0.1
@@ -82,7 +92,7 @@ def test_a_larger_strength_fits_the_training_pairs_more_closely() -> None:
 
 def test_a_degree_counts_as_shares_of_both_labels() -> None:
     generator = np.random.default_rng(0)
-    a, b = generator.standard_normal((2, 40, 3))
+    a, b = generator.standard_normal((2, 40, 1, 3))
     degrees = np.where(np.arange(40) % 2, 0.75, 0.0)
     repeated = np.repeat(np.arange(40), 4)
     labels = (np.tile(np.arange(4), 40) < 4 * degrees[repeated]).astype(np.float64)
@@ -100,7 +110,7 @@ def test_choice_and_fit_find_topics() -> None:
     }
     assert choose(texts[:60], pairs, CONFIG, 0) == choice
     fitted = fit(texts[:60], pairs, CONFIG, choice, 0)
-    view, head = LexicalView(CONFIG.model_copy(update={"longest": choice.longest})), LexicalHead(CONFIG.dim)
+    view, head = LexicalView(choice.of(CONFIG)), LexicalHead(choice.of(CONFIG))
     fitted.fill(view, head)
     new = pairs_of(topic[60:])
     document, lengths = pad_rows(texts[60:], CONFIG.max_length)
@@ -108,6 +118,56 @@ def test_choice_and_fit_find_topics() -> None:
         vectors = view(torch.from_numpy(document), torch.from_numpy(lengths))
         logits = head(*(vectors[column] for column in torch.from_numpy(new.index.T)))[:, 0].numpy()
     assert area_under_roc(logits, new.targets) > 0.9
+
+
+LONG = CONFIG.model_copy(update={"opening": True, "max_length": 1024})
+
+
+def titled(number: int) -> tuple[list[bytes], np.ndarray]:
+    """Texts whose topic is in their first bytes, followed by words of any topic; the last one has several windows."""
+    texts, topic = topics(number, noise=0)
+    generator = np.random.default_rng(2)
+    long = [text.ljust(OPENING) + b" ".join(texts[i] for i in generator.integers(number, size=12)) for text in texts]
+    long[-1] += b" " * 300 + long[0]
+    assert len(long[-1]) > LONG.max_length
+    return long, topic
+
+
+def test_openings_are_chosen_if_they_tell_more_than_the_whole() -> None:
+    texts, topic = titled(160)
+    pairs = pairs_of(topic, 600)
+    choice = choose(texts, pairs, LONG, 0)
+    assert choice.opening
+    assert not choose(texts, pairs, LONG.model_copy(update={"opening": False}), 0).opening
+    shortened = [text[:OPENING] for text in texts]
+    assert not choose(shortened, pairs, LONG, 0).opening
+
+
+@pytest.mark.parametrize("longest", [1, 2])
+def test_fit_with_openings_gives_the_logits_of_the_model(longest: int) -> None:
+    texts, topic = titled(80)
+    pairs = pairs_of(topic)
+    choice = Choice(longest, 1.0, 0.01, opening=True)
+    fitted = fit(texts, pairs, LONG, choice, 0)
+    view, head = LexicalView(choice.of(LONG)).eval(), LexicalHead(choice.of(LONG))
+    fitted.fill(view, head)
+    windows = [[take(text, part) for part in cut(len(text), 1024, 128, "windows")] for text in texts]
+    assert max(map(len, windows)) > 1
+    with torch.inference_mode():
+        vectors = torch.stack([view(*map(torch.from_numpy, pad_rows(rows, 1024))).mean(0) for rows in windows])
+        logits = head(*(vectors[column] for column in torch.from_numpy(pairs.index.T)))[:, 0].numpy()
+    counted = [count(WordHasher(longest, 1024), texts, 1024, 128)]
+    projection = Projection(fitted.hashes, fitted.table, np.empty(0))
+    openings = [[row[:OPENING] for row in rows] for rows in windows]
+    flat = count(WordHasher(longest, OPENING), [row for rows in openings for row in rows], OPENING, 0)
+    of_windows = projection.vectors_of(flat)
+    sizes = np.cumsum([len(rows) for rows in openings])[:-1]
+    means = np.stack([part.mean(0) for part in np.split(of_windows, sizes)])
+    means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
+    expected = np.stack((projection.vectors_of(counted[0]), means), axis=1)
+    a, b = (expected[column] for column in pairs.index.T)
+    assert logits == pytest.approx(fitted.weights.logits(a, b), abs=1e-4)
+    assert area_under_roc(logits, pairs.targets) > 0.9
 
 
 @pytest.mark.parametrize("first", [[0, 1], [0, 0, 0, 0]], ids=["two pairs", "one first text"])

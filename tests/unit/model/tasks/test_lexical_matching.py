@@ -11,7 +11,9 @@ import pytest
 
 from artifact import load
 from artifact.exports import read_manifest
+from artifact.manifest import Format
 from artifact.tasks.matching import MatcherManifest
+from model.config.models import OPENING
 from model.config.recipes import find_recipe, load_recipe
 from model.config.run import MatchingRun
 from model.data.own import DataFiles
@@ -26,6 +28,8 @@ SMALL = (
     *("model.encoder.dim=8", "model.encoder.num_heads=1", "model.encoder.ffn_dim=8", "model.head_dim=8"),
     *("model.stem.num_buckets=1024", "training.epochs=1", "training.batch_size=16"),
 )
+
+FORMATS: tuple[Format, ...] = ("onnx", "torchscript")
 
 Train = Callable[..., Path]
 """Trains with some settings and returns the folder of the run."""
@@ -77,7 +81,7 @@ def test_lexical_view_alone_is_trained_exported_and_asked(
     assert re.search(r"\nvalidation auc [01]\.\d{4}, TF-IDF cosine \(.*\) [01]\.\d{4}: [+-]\d", told)
     task = task_of(run, file)
     assert not task.facts[HAS_ENCODER]
-    assert set(task.facts[CHOICE]) == {"longest", "exponent", "strength"}
+    assert set(task.facts[CHOICE]) == {"longest", "exponent", "strength", "opening"}
     assert task.recipe.model.encoder is None
     values = {one["metric"]: one["value"] for one in json.loads((run / "evaluation.json").read_text())}
     assert values["auc"] > 0.95
@@ -192,3 +196,32 @@ def test_texts_without_a_common_word_are_an_error(tmp_path: Path, capsys: pytest
     command = ("train", "--task", "text-matching", "--data", path, "--runs", tmp_path / "runs", "--device", "cpu")
     assert call(*command) == 2
     assert capsys.readouterr().err.endswith("error: training documents: no word is in several documents\n")
+
+
+def test_openings_are_exported_and_asked(tmp_path: Path) -> None:
+    """The first bytes of a text tell its topic; words of any topic follow."""
+    rows, generator = topics(300), np.random.default_rng(1)
+    words = [word for a, b, _ in rows for word in (a + " " + b).split() if word.startswith("topic")]
+    path = tmp_path / "titled.csv"
+    with path.open("w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(("text_a", "text_b", "label"))
+        for a, b, label in rows:
+            long = [one.ljust(OPENING) + " ".join(generator.choice(words, 12)) for one in (a, b)]
+            writer.writerow((*long, label))
+    settings = ("model.lexical_view.dim=16", "model.encoder.seq_len=32", "model.lexical_view.max_length=512")
+    keys = [word for setting in (*SMALL[1:], *settings) for word in ("--set", setting)]
+    assert call("train", "--task", "text-matching", "--data", path, "--runs", tmp_path, "--device", "cpu", *keys) == 0
+    run = tmp_path / "titled-seed0"
+    assert task_of(run, path).facts[CHOICE]["opening"]
+    assert call("export", run, "--data", path, "--out", tmp_path / "exports", "--device", "cpu") == 0
+    folder = tmp_path / "exports" / "titled"
+    manifest = read_manifest(folder / "1")
+    assert isinstance(manifest, MatcherManifest)
+    assert manifest.dim == 2 * 16
+    titles = [" ".join(f"topic{topic}word{i}" for i in range(4)) for topic in (1, 2)]
+    texts = [title.ljust(OPENING) + " ".join(words[:12]) for title in titles]
+    for format in FORMATS:
+        model = load(folder, format=format)
+        same, other = model.score([(texts[0], titles[0]), (texts[0], titles[1])])
+        assert same["score"] > other["score"] + 0.2

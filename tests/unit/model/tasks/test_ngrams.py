@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +20,7 @@ from model.nn.stem import ByteHasher
 from model.nn.words import PREFIX, WordHasher
 from model.tasks import ngrams, occurrences, regression
 from model.tasks.classification import accuracy
+from model.tasks.naive_bayes import naive_bayes, scale_of
 from model.tasks.ngrams import (
     FIRST_STRENGTH,
     KEEP,
@@ -27,6 +28,7 @@ from model.tasks.ngrams import (
     NUM_VECTOR_SETTINGS,
     PRIOR,
     SCALES,
+    SHARES,
     STRENGTHS,
     STRENGTHS_BESIDE_VECTORS,
     STRENGTHS_OF_KEEP,
@@ -530,7 +532,7 @@ def test_features_with_the_smallest_loss_are_chosen_and_then_the_strength(
             losses = Recorder(candidate, NUM_CANDIDATES + number)
             config = changed(CONFIG, max_strength=limit)
             assert choose(counted, labels, 2, config, losses) == Choice(*expected, strength)
-            assert len(losses.calls) == NUM_CANDIDATES + len(strengths)
+            assert len(losses.calls) == NUM_CANDIDATES + len(strengths) + len(SHARES)
 
 
 def test_losses_do_not_depend_on_the_scale_of_the_logits() -> None:
@@ -660,7 +662,7 @@ def test_other_values_are_left_out_unless_they_are_better_by_more_than_a_standar
     assert choice == Choice(1, "idf", 30.0)
     assert choice.reason.count("difference") == 2
     assert choice.reason.endswith(": with whole words only")
-    assert len(losses.calls) == 3 * tried
+    assert len(losses.calls) == 3 * tried + len(SHARES)
     first = Choice(1, "idf", FIRST_STRENGTH)
     for number, expected in enumerate((first, replace(first, sublinear=True), replace(first, prefixes=True))):
         assert choose(counted, labels, 2, config, Recorder(number * tried)) == expected
@@ -672,7 +674,8 @@ def test_discount_is_chosen_before_lengths_scales_and_strengths(discount: bool) 
     counted = counted_of(texts, groups=[str(i // 2) for i in range(20)])
     losses = Recorder(int(discount), 4, NUM_CANDIDATES + 2)
     assert choose(counted, labels, 2, CONFIG, losses) == Choice(2, "idf", STRENGTHS[1], discount)
-    assert len(losses.calls) == NUM_CANDIDATES + 1 + sum(strength <= CONFIG.max_strength for strength in STRENGTHS)
+    num_strengths = sum(strength <= CONFIG.max_strength for strength in STRENGTHS)
+    assert len(losses.calls) == NUM_CANDIDATES + 1 + num_strengths + len(SHARES)
 
 
 def test_choice_is_made_on_a_limited_number_of_documents(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -941,7 +944,7 @@ def test_best_use_of_vectors_is_chosen_last(best: tuple[int, ...], expected: Cho
     texts, labels = corpus(20, 2)
     losses = Recorder(*best)
     assert choose(counted_of(texts), labels, 2, CONFIG, losses, learned) == expected
-    assert len(losses.calls) == NUM_WITHOUT + NUM_VECTOR_SETTINGS
+    assert len(losses.calls) == NUM_WITHOUT + NUM_VECTOR_SETTINGS + len(SHARES)
 
 
 def test_vectors_are_left_out_if_their_gain_is_less_than_a_standard_error() -> None:
@@ -1028,3 +1031,52 @@ def test_balanced_classes_weigh_the_same_in_the_fit() -> None:
     for one, answer in ((CONFIG, 0), (config, 1)):
         fitted = fit(counted, labels, 2, one, choice)
         assert logits_of(counted, fitted)[-1].argmax() == answer
+
+
+# Naive Bayes
+
+
+@pytest.mark.parametrize("class_weights", ["none", "balanced"])
+@pytest.mark.parametrize("with_vectors", [False, True])
+def test_share_of_naive_bayes_is_mixed_into_the_weights(class_weights: str, with_vectors: bool) -> None:
+    """Of three classes, one without documents; some n-grams are in unlabelled documents alone."""
+    texts, labels = REVIEWS, np.array([0, 2] * (len(REVIEWS) // 2))
+    config = changed(CONFIG, class_weights=class_weights)
+    choice = replace(WITH_VECTORS, strength=3.0) if with_vectors else changed_choice(longest=1)
+    counted, vectors = counted_of(texts), vectors_of(GOOD) if with_vectors else None
+    alone, half = (fit(counted, labels, 3, config, replace(choice, naive_bayes=share), vectors) for share in (0.0, 0.5))
+    assert half.hashes.tolist() == alone.hashes.tolist()
+    columns, is_there = occurrences.places(counted.hashes, alone.hashes)
+    x, _ = counted.features(columns[is_there], alone.scales[is_there], alone.prior, sublinear=False)
+    of_class = np.eye(2)[labels // 2] * (1 if class_weights == "none" else regression.balanced(labels)[:, None])
+    bayes = naive_bayes(x, of_class)
+    present = np.array([0, 2])
+    scale = scale_of(x, alone.weights[is_there][:, present], alone.bias[present], bayes)
+    expected = alone.weights / 2
+    expected[np.ix_(is_there, present)] += scale / 2 * bayes
+    assert half.weights == pytest.approx(expected)
+    assert half.bias[present] == pytest.approx(alone.bias[present] / 2)
+    assert half.bias[1] == MISSING
+
+
+@pytest.mark.parametrize("learn", [None, learned], ids=["no vectors", "vectors"])
+def test_share_of_naive_bayes_is_chosen_last(learn: Callable[[np.ndarray], NgramVectors] | None) -> None:
+    texts, labels = corpus(20, 2)
+    first = NUM_WITHOUT + (0 if learn is None else NUM_VECTOR_SETTINGS)
+    for number, share in enumerate(SHARES):
+        losses = Recorder(2, NUM_CANDIDATES, first + number)
+        choice = choose(counted_of(texts), labels, 2, CONFIG, losses, learn)
+        assert choice == Choice(2, "idf", STRENGTHS[0], naive_bayes=share)
+        assert len(losses.calls) == first + len(SHARES)
+
+
+def test_naive_bayes_is_left_out_if_it_is_no_better() -> None:
+    texts, labels = corpus(20, 2)
+    assert choose(counted_of(texts), labels, 2, CONFIG, Recorder()).naive_bayes == 0
+
+
+def test_naive_bayes_is_not_tried_with_any_number_of_labels() -> None:
+    texts, labels = corpus(20, 2)
+    losses = Recorder()
+    choose(counted_of(texts), np.eye(2, dtype=np.int64)[labels], 2, CONFIG, losses)
+    assert len(losses.calls) == NUM_WITHOUT
