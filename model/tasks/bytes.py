@@ -63,6 +63,7 @@ class ByteTask(TwoViewTask):
         return (
             f"n-grams of {sizes} bytes{', counted 1 + log k times' if choice.sublinear else ''}"
             f", scales {choice.scaling}, C = {choice.strength:g}"
+            f"{f', {choice.naive_bayes:.0%} naive Bayes' if choice.naive_bayes else ''}"
             f"{', n-grams of the own group discounted' if choice.discount else ''}"
         )
 
