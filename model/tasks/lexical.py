@@ -125,9 +125,10 @@ def choose(texts: Sequence[bytes], pairs: LabelledPairs, config: LexicalViewConf
     """The hyperparameters with the lowest cross-entropy of held-out pairs.
 
     Exponents are compared with single words, then longer n-grams with the best exponent, then vectors of openings with
-    the best of these, if documents are longer. Folds are by the first document of the pairs; a fold without which all
-    targets are 0 or all are 1, or no n-gram is in several documents, is left out. If none is left, the choice is the
-    cosine of single words. The projections are fitted without the documents that only held-out pairs have.
+    the best of these, if documents are longer; three times as many weights take no larger strength than the best one
+    without. Folds are by the first document of the pairs; a fold without which all targets are 0 or all are 1, or no
+    n-gram is in several documents, is left out. If none is left, the choice is the cosine of single words. The
+    projections are fitted without the documents that only held-out pairs have.
 
     Raises: ValueError if no n-gram is in several documents.
     """
@@ -143,12 +144,12 @@ def choose(texts: Sequence[bytes], pairs: LabelledPairs, config: LexicalViewConf
         return Choice(1, EXPONENTS[0], STRENGTHS[0])
     targets, found = np.concatenate([fold.held_out.targets for fold in folded]), dict[Choice, float]()
 
-    def compare(counted: Sequence[Counted], choice: Choice) -> None:
+    def compare(counted: Sequence[Counted], choice: Choice, strengths: Sequence[float] = STRENGTHS) -> None:
         logits = list[Doubles]()
         for fold in folded:
-            logits.append(fold.logits(counted, choice.exponent, config.dim, seed))
+            logits.append(fold.logits(counted, choice.exponent, strengths, config.dim, seed))
             bar.update()
-        for strength, one in zip(STRENGTHS, np.concatenate(logits, axis=1), strict=True):
+        for strength, one in zip(strengths, np.concatenate(logits, axis=1), strict=True):
             found[choice._replace(strength=strength)] = _cross_entropy(one, targets)
 
     has_openings = config.opening and any(len(text) > OPENING for text in texts)
@@ -162,7 +163,8 @@ def choose(texts: Sequence[bytes], pairs: LabelledPairs, config: LexicalViewConf
         best = min(found, key=found.__getitem__)
         if has_openings:
             counted = _counted(texts, best.longest, config)
-            compare([counted, _openings(texts, best.longest, config, counted)], best._replace(opening=True))
+            both = [counted, _openings(texts, best.longest, config, counted)]
+            compare(both, best._replace(opening=True), [one for one in STRENGTHS if one <= best.strength])
     return min(found, key=found.__getitem__)
 
 
@@ -176,14 +178,17 @@ class _Fold:
     documents: NDArray[np.int64]
     """The documents of the other pairs, ascending."""
 
-    def logits(self, counted: Sequence[Counted], exponent: float, dim: int, seed: int) -> Doubles:
-        """Logits of the held-out pairs with each of STRENGTHS, (strengths, M).
+    def logits(
+        self, counted: Sequence[Counted], exponent: float, strengths: Sequence[float], dim: int, seed: int
+    ) -> Doubles:
+        """Logits of the held-out pairs with each strength, (strengths, M).
 
         `counted` are the n-grams of the documents, and of their openings if these have vectors, too.
         """
         projection = project(_shared(counted[0].of_documents(self.documents)), exponent, dim, seed)
         vectors = _stacked(projection, [one.of_documents(self.documents) for one in counted])
-        fitted = fit_weights(*_of_pairs(vectors, np.searchsorted(self.documents, self.rest.index)), self.rest.targets)
+        a, b = _of_pairs(vectors, np.searchsorted(self.documents, self.rest.index))
+        fitted = fit_weights(a, b, self.rest.targets, strengths)
         used, index = np.unique(self.held_out.index, return_inverse=True)
         vectors = _stacked(projection, [one.of_documents(used) for one in counted])
         a, b = _of_pairs(vectors, index.reshape(self.held_out.index.shape))
@@ -281,7 +286,7 @@ def _products(a: Doubles, b: Doubles) -> Doubles:
     return a[:, :, None] * b[:, None]
 
 
-def fit_weights(a: Doubles, b: Doubles, targets: Doubles, strengths: Sequence[float] = STRENGTHS) -> list[Weights]:
+def fit_weights(a: Doubles, b: Doubles, targets: Doubles, strengths: Sequence[float]) -> list[Weights]:
     """Weights of products and differences for each inverse regularisation C, from vectors a and b (M, P, dim).
 
     A logistic regression, whose regularisation pulls the weights towards scaled cosines. A target t between 0 and 1
