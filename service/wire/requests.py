@@ -25,9 +25,9 @@ M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
 
 CHARSET = re.compile(r"charset\s*=\s*\"?([^\s;\"]+)", re.IGNORECASE)
-MAX_NUMBERS = 2_000_000
+MAX_NUMBERS = 2_500_000
 """Limit of numbers in one response: a small request can ask for many, and serializing them takes long. It allows 2,048
-vectors of 976 numbers; clients of OpenAI ask for as many vectors."""
+vectors of 1,220 numbers; clients of OpenAI ask for as many vectors."""
 NUMBER_BYTES = 20
 """Size of a number in JSON, with its comma."""
 

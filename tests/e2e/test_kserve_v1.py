@@ -108,7 +108,7 @@ def test_errors_have_kserves_body(client: httpx.Client) -> None:
     assert refused.headers["allow"] == "POST"
     channels = len(client.get("/v1/models/weather").json()["channels"])
     many = {"instances": [{"series": [[0.0, 1.0] * 12] * channels}] * 256}
-    check_error(send(client, "weather", many), 413, "numbers; at most 2000000")
+    check_error(send(client, "weather", many), 413, "numbers; at most 2500000")
 
 
 def test_model_is_not_ready_while_the_server_drains(start: Callable[..., Server]) -> None:
