@@ -13,8 +13,8 @@ from model.config.schema import Count, CountOrZero, Dropout, Positive, Section, 
 
 SHORTEST_BUCKET = 256
 OPENING = SHORTEST_BUCKET
-"""Number of bytes at the beginning of a document that a matcher of own pairs also compares by themselves. The slice is
-in every bucket."""
+"""Length in bytes of the opening of a document, which a matcher of own pairs can also compare by itself. Rows of every
+bucket contain it."""
 SHORTEST, LONGEST = 9, 16_384
 """Limits of the steps that a classifier of recordings reads; the kernels of MiniRocket have nine taps."""
 
@@ -189,8 +189,8 @@ class LexicalViewConfig(Section):
     dim: Annotated[int, allowed(lambda value: 1 <= value <= 1024, "in 1..1024")] = 512
     """Maximum length of a projection."""
     opening: bool = False
-    """Whether the first OPENING bytes of a document, such as a title, also have a projection of their own; training
-    also tries none."""
+    """Whether training also tries a second projection, of the first OPENING bytes of a document, such as a title; in a
+    trained model, whether there is one."""
     max_length: Count = 4096
     """Maximum number of bytes per row."""
 

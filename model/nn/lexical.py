@@ -89,12 +89,10 @@ class LexicalView(nn.Module):
 class LexicalHead(nn.Module):
     """Logit that two documents match, from their lexical views.
 
-    logit = p (a' * b') + d |a - b| + c,  with a and b divided by their lengths
+    logit = sum_ij p_ij (a_i * b_j) + sum_i d_i |a_i - b_i| + c,  with each vector divided by its length
 
-    Without openings, a' = a and b' = b: with equal weights p and without d, the logit is a scaled cosine. With
-    openings, each document has two vectors, divided by their lengths one by one, and the products are those of each
-    vector of one with each of the other; with four different weights p, the logit is a sum of four
-    scaled cosines.
+    Without an opening, each document has one vector; if all weights in p are equal and d is zero, the logit is a scaled
+    cosine. With an opening, each document has two vectors, and there are four products.
 
     Shape:      a, b (B, total_dim); returns (B, 1).
     """

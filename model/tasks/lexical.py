@@ -125,10 +125,10 @@ def choose(texts: Sequence[bytes], pairs: LabelledPairs, config: LexicalViewConf
     """The hyperparameters with the lowest cross-entropy of held-out pairs.
 
     Exponents are compared with single words, then longer n-grams with the best exponent, then vectors of openings with
-    the best of these, if documents are longer; three times as many weights take no larger strength than the best one
-    without. Folds are by the first document of the pairs; a fold without which all targets are 0 or all are 1, or no
-    n-gram is in several documents, is left out. If none is left, the choice is the cosine of single words. The
-    projections are fitted without the documents that only held-out pairs have.
+    the best of these, if documents are longer. Openings triple the number of weights, so that only strengths up to the
+    best one without them are tried. Folds are by the first document of the pairs; a fold without which all targets are
+    0 or all are 1, or no n-gram is in several documents, is left out. If none is left, the choice is the cosine of
+    single words. The projections are fitted without the documents that only held-out pairs have.
 
     Raises: ValueError if no n-gram is in several documents.
     """

@@ -179,7 +179,7 @@ def fit_lexical(task: LexicalMatchingTask, data: Pairs, folder: RunFolder) -> Le
     if not path.is_file():
         checkpoint.write_arrays(path, _fitted_lexical(task, data))
     with checkpoint.reading_result(path) as file, np.load(file) as stored:
-        choice = Choice(**{name: stored[name].item() for name in Choice._fields if name in stored})
+        choice = Choice(*(stored[name].item() for name in Choice._fields))
         fitted = FittedLexical(stored["hashes"], stored["table"], Weights(*(stored[name] for name in Weights._fields)))
         seconds = stored["seconds"].item()
     task = replace(task, facts={**task.facts, CHOICE: choice._asdict(), HAS_ENCODER: False})

@@ -26,9 +26,10 @@ def naive_bayes(x: "csr_matrix", members: Doubles) -> Doubles:
         x: features (documents, features), none negative.
         members: weight of each document in each class, (documents, classes), at least two.
 
-    Reference:  Rennie et al. 2003, "Tackling the Poor Assumptions of Naive Bayes Text Classifiers", section 3, Table 4.
+    Reference:  Rennie et al. 2003, "Tackling the Poor Assumptions of Naive Bayes Text Classifiers", section 3.
     Deviates:   the features have the scales and lengths of the n-gram view. SMOOTHING instead of 1: the features of a
                 document are small. Classes have no prior; the regression has a bias.
+    Note:       scikit-learn's `ComplementNB` has the same weights, but takes no probabilities of classes.
 
     """
     sums: Doubles = np.asarray(x.T @ members)

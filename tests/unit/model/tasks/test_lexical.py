@@ -1,5 +1,7 @@
 """Fit of the lexical view: projections, and the weights of products and differences."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 import torch
@@ -15,6 +17,7 @@ from model.tasks.lexical import (
     Choice,
     LabelledPairs,
     Projection,
+    Weights,
     choose,
     fit,
     fit_weights,
@@ -141,6 +144,20 @@ def test_openings_are_chosen_if_they_tell_more_than_the_whole() -> None:
     assert not choose(texts, pairs, LONG.model_copy(update={"opening": False}), 0).opening
     shortened = [text[:OPENING] for text in texts]
     assert not choose(shortened, pairs, LONG, 0).opening
+
+
+def test_openings_are_tried_with_strengths_up_to_the_best_one_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts, topic = titled(60)
+    pairs, tried = pairs_of(topic), {1: set[float](), 2: set[float]()}
+
+    def noted(a: np.ndarray, b: np.ndarray, targets: np.ndarray, strengths: Sequence[float]) -> list[Weights]:
+        tried[a.shape[1]] |= set(strengths)
+        return fit_weights(a, b, targets, strengths)
+
+    without = choose(texts, pairs, LONG.model_copy(update={"opening": False}), 0)
+    monkeypatch.setattr(lexical, "fit_weights", noted)
+    choose(texts, pairs, LONG, 0)
+    assert tried == {1: set(STRENGTHS), 2: {one for one in STRENGTHS if one <= without.strength}}
 
 
 @pytest.mark.parametrize("longest", [1, 2])
