@@ -623,8 +623,8 @@ def test_body_with_too_many_values_is_rejected(client: httpx.Client) -> None:
 
 
 def test_too_large_an_answer_gets_413(client_of_triton: triton.InferenceServerClient) -> None:
-    series = np.zeros((140, 96, 21), np.float32)
-    with pytest.raises(InferenceServerException, match="the response would have 2116800 numbers") as raised:
+    series = np.zeros((170, 96, 21), np.float32)
+    with pytest.raises(InferenceServerException, match="the response would have 2570400 numbers") as raised:
         client_of_triton.infer("weather", [tensor("series", "FP32", series)])
     assert raised.value.status() == "413"
 

@@ -179,6 +179,8 @@ async def post_rerank(
 ) -> Response:
     """Rank texts by their score with a query, best first."""
     query = ("query", asked.query)
+    if asked.texts is not None and asked.documents is not None:
+        raise InvalidInput.at("documents", "give either texts or documents, not both")
     if asked.texts is not None:
         ranked = await rank_texts(context, query, ("texts", asked.texts), on_overflow=asked.on_overflow)
         response = await offload(len(ranked.texts), _write_texts, ranked, asked)

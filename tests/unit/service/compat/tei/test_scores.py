@@ -74,7 +74,7 @@ async def test_long_text_is_read_completely_or_truncated(options: dict[str, Any]
 
 
 async def test_texts_are_ranked() -> None:
-    body = {"query": "++", "texts": ["--", "+.", "++"], "documents": ["++"], "model": "theirs"}
+    body = {"query": "++", "texts": ["--", "+.", "++"], "model": "theirs"}
     async with serving(matcher()) as client:
         response = await client.post("/rerank", json=body)
         best = answer(await client.post("/rerank", json={**body, "top_n": 1, "return_text": True}))
@@ -124,6 +124,7 @@ async def test_sentences_are_scored_in_order() -> None:
         ("/predict", {"inputs": ["++", ""]}, "inputs.0.1: the document is empty; at least 1 byte is needed"),
         ("/rerank", {"query": "++", "texts": []}, "texts: at least 1 is needed"),
         ("/rerank", {"query": "++"}, "texts: Field required; or give documents"),
+        ("/rerank", {"query": "++", "texts": ["+"], "documents": ["+"]}, "documents: give either texts or documents"),
         ("/rerank", {"query": "++", "documents": []}, "documents: at least 1 is needed"),
         ("/similarity", {"inputs": "++"}, "inputs: Input should be an object"),
         (
