@@ -37,7 +37,8 @@ class Block(nn.Module):
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
         """Transform (B, N, C) -> (B, N, C)."""
         x = x + self.dropout(self.attention(self.attention_norm(x), lengths))
-        return x + self.mlp(self.mlp_norm(x))  # type: ignore[no-any-return]
+        flat = x.flatten(0, 1)  # (B N, C): products of matrices add the bias
+        return torch.unflatten(flat + self.mlp(self.mlp_norm(flat)), 0, x.shape[:2])
 
 
 class Blocks(nn.ModuleList):

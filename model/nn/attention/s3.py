@@ -6,6 +6,7 @@ scores are scaled by the document's length. The output is then the same for ever
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +22,7 @@ from model.nn.ops.fourier import (
     segment_means,
     short_fourier_convolution,
 )
+from model.nn.ops.integers import divide, take
 
 DENSE_LENGTH = 256
 """Largest `seq_len` for which the Fourier convolution is a dense matrix product."""
@@ -115,8 +117,7 @@ class SkeletonAttention(nn.Module):
     out = LN1(softmax(Q K_r^T / sqrt(D)) V_r) / 2 + LN2(V_c softmax(Q^T K_c / sqrt(N))^T) / 2,  Q, K, V = W h
 
     In each head, of width D, K_r and V_r are s1 sampled rows of K and V, K_c and V_c are s2 sampled columns.
-    Q is never computed, because it only occurs in products: Q K_r^T = h (W_q^T K_r^T), Q^T K_c = W_q^T (h^T K_c).
-    K and V are computed only at the sampled rows and columns. Time: O(N (s1 + s2) C).
+    K and V are computed only at the sampled rows and columns. Time: O(N (s1 + s2 + C) C).
     In length-aware mode, row k is token floor((2k + 1) l / (2 s1)) of the l real tokens, and sqrt(l) replaces sqrt(N).
     With a mask, K and V are zero at padding positions, as in the released code.
 
@@ -133,13 +134,11 @@ class SkeletonAttention(nn.Module):
     columns: Tensor
     odd: Tensor
     """2k + 1 for each sampled row k, in length-aware mode."""
-    same_head: Tensor
-    """Identity matrix over the heads, (H, 1, H, 1): 1 where two heads are the same."""
 
     def __init__(self, config: EncoderConfig, generator: torch.Generator) -> None:
         super().__init__()
         options = config.options_of(S3Options)
-        self.num_rows = options.num_rows
+        self.num_rows, self.num_columns = options.num_rows, options.num_columns
         self.per_head = (config.num_heads, config.head_dim)
         self.qkv = nn.Linear(config.dim, 3 * config.dim)
         if config.is_length_aware:
@@ -147,7 +146,6 @@ class SkeletonAttention(nn.Module):
         else:
             self.register_buffer("rows", torch.randperm(config.seq_len, generator=generator)[: options.num_rows])
         self.register_buffer("columns", torch.randperm(config.head_dim, generator=generator)[: options.num_columns])
-        self.register_buffer("same_head", torch.eye(config.num_heads)[:, None, :, None], persistent=False)
         self.row_scale = 1 / math.sqrt(config.head_dim)
         self.column_scale = 1 / math.sqrt(config.seq_len)
         self.row_norm = nn.LayerNorm(config.dim) if options.use_rows else None
@@ -156,60 +154,59 @@ class SkeletonAttention(nn.Module):
 
     def forward(self, h: Tensor, lengths: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         """Attend (B, N, C) -> (B, N, C)."""
+        (num_heads, dim), columns, s2 = self.per_head, self.columns, self.num_columns
+        channels, size = torch.arange(dim, device=h.device), num_heads * dim
+        q, k_columns, v_columns = self._project(h, (channels, size + columns, 2 * size + columns), (dim, s2, s2))
         parts = []
         if self.row_norm is not None:
-            parts.append(half(self.row_norm, self._row_attention(h, lengths, mask)))
+            rows = self._project(self._rows(h, lengths), (size + channels, 2 * size + channels), (dim, dim))
+            if mask is not None and lengths is None:  # otherwise all sampled rows are real tokens
+                rows = [x * mask.index_select(1, self.rows).unsqueeze(1) for x in rows]
+            k_rows, v_rows = rows
+            parts.append(half(self.row_norm, self._row_attention(q, k_rows, v_rows)))
         if self.column_norm is not None:
-            parts.append(half(self.column_norm, self._column_attention(h, lengths, mask)))
+            scale: Tensor | float = self.column_scale
+            if lengths is not None:
+                scale = torch.rsqrt(lengths.to(h.dtype)).reshape(-1, 1, 1, 1)
+            if mask is not None:
+                scale = scale * mask.unsqueeze(1)
+                if lengths is None:  # otherwise V only affects the output of its own token
+                    v_columns = v_columns * mask.unsqueeze(1)
+            parts.append(half(self.column_norm, self._column_attention(q, k_columns * scale, v_columns)))
         return sum(parts[1:], parts[0])
 
-    def _row_attention(self, h: Tensor, lengths: Tensor | None, mask: Tensor | None) -> Tensor:
-        """softmax(Q K_r^T / sqrt(D)) V_r: (B, N, C) -> (B, N, C)."""
-        w_q, b_q, w_kv, b_kv = self._projections()
-        rows = nn.functional.linear(self._rows(h, lengths), w_kv.flatten(0, 2), b_kv.flatten())
-        if mask is not None and lengths is None:  # otherwise all sampled rows are real tokens
-            rows = rows * mask.index_select(1, self.rows)
-        rows = torch.unflatten(rows, -1, (2, *self.per_head))  # (B, s1, 2, H, D)
-        k_rows, v_rows = rows.permute(2, 0, 3, 1, 4).unbind(0)  # (B, H, s1, D)
-        k_rows = k_rows * self.row_scale
-        # In this layout (B, H s1, N), softmax over s1 is fast.
-        scores = (k_rows @ w_q).flatten(1, 2) @ h.transpose(1, 2)
-        scores = scores + (k_rows @ b_q.unsqueeze(-1)).flatten(1, 2)
-        weights = torch.softmax(torch.unflatten(scores, 1, (self.per_head[0], -1)), dim=2).flatten(1, 2)
-        return self.dropout(weights).transpose(1, 2) @ self._block_diagonal(v_rows)  # type: ignore[no-any-return]
+    def _project(self, x: Tensor, groups: Sequence[Tensor], sizes: Sequence[int]) -> Sequence[Tensor]:
+        """Some channels of Q, K and V: (B, N, C) -> (B, H, N, size) for each group of channels.
 
-    def _column_attention(self, h: Tensor, lengths: Tensor | None, mask: Tensor | None) -> Tensor:
-        """V_c softmax(Q^T K_c / sqrt(N))^T: (B, N, C) -> (B, N, C)."""
-        w_q, b_q, w_kv, b_kv = self._projections()
-        weight, bias = w_kv.index_select(2, self.columns), b_kv.index_select(2, self.columns)  # (2, H, s2, C)
-        columns = nn.functional.linear(h, weight.flatten(0, 2), bias.flatten())
-        if mask is not None:
-            columns = columns * mask
-        k_cols, v_cols = columns.chunk(2, dim=-1)  # (B, N, H s2)
-        per_head = (self.per_head[0], -1)
-        scores = torch.unflatten(k_cols.transpose(1, 2) @ h, 1, per_head) @ w_q.transpose(1, 2)  # (B, H, s2, D)
-        scores = scores + torch.unflatten(k_cols.sum(1), 1, per_head).unsqueeze(-1) * b_q.unsqueeze(1)
-        scale: Tensor | float = self.column_scale
-        if lengths is not None:
-            scale = torch.rsqrt(lengths.to(h.dtype)).reshape(-1, 1, 1, 1)
-        weights = torch.softmax(scores * scale, dim=2)  # (B, H, s2, D)
-        return v_cols @ self._block_diagonal(self.dropout(weights))
+        Groups name channels of the first head, from 0 in Q, C in K and 2 C in V; the others' are at equal distances.
+        """
+        num_heads, dim = self.per_head
+        first = dim * torch.arange(num_heads, device=x.device).unsqueeze(1)
+        chosen = torch.cat([(first + group).flatten() for group in groups])
+        weight, bias = self.qkv.weight.index_select(0, chosen), self.qkv.bias.index_select(0, chosen)
+        projected = torch.unflatten(nn.functional.linear(x.flatten(0, 1), weight, bias), 0, x.shape[:2])
+        parts = projected.split([num_heads * size for size in sizes], dim=2)
+        return [
+            torch.unflatten(part, 2, (num_heads, size)).transpose(1, 2) for part, size in zip(parts, sizes, strict=True)
+        ]
 
-    def _projections(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Weights and biases of Q (H, D, C) and (H, D), of K and V (2, H, D, C) and (2, H, D)."""
-        weight, bias = (torch.unflatten(x, 0, (3, *self.per_head)) for x in (self.qkv.weight, self.qkv.bias))
-        return weight[0], bias[0], weight[1:], bias[1:]
+    def _row_attention(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """softmax(Q K_r^T / sqrt(D)) V_r: (B, H, N, D), (B, H, s1, D) and (B, H, s1, D) -> (B, N, C)."""
+        # In this layout (B, H, s1, N), softmax over s1 is fast.
+        weights = torch.softmax((k * self.row_scale) @ q.transpose(2, 3), dim=2)
+        return (self.dropout(weights).transpose(2, 3) @ v).transpose(1, 2).flatten(2)  # type: ignore[no-any-return]
+
+    def _column_attention(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """V_c softmax(Q^T K_c)^T: (B, H, N, D), (B, H, N, s2) and (B, H, N, s2) -> (B, N, C)."""
+        weights = torch.softmax(k.transpose(2, 3) @ q, dim=2)  # (B, H, s2, D)
+        return (v @ self.dropout(weights)).transpose(1, 2).flatten(2)  # type: ignore[no-any-return]
 
     def _rows(self, h: Tensor, lengths: Tensor | None) -> Tensor:
         """Gather the sampled tokens: (B, N, C) -> (B, s1, C)."""
         if lengths is None:
             return h.index_select(1, self.rows)
-        rows = self.odd * lengths.long().unsqueeze(1) // (2 * self.num_rows)  # (B, s1), with repeated rows if l < s1
-        return h.gather(1, rows.unsqueeze(-1).expand(-1, -1, h.shape[2]))
-
-    def _block_diagonal(self, x: Tensor) -> Tensor:
-        """Block-diagonal matrix of the heads' blocks: (B, H, s, D) -> (B, H s, H D)."""
-        return (x.unsqueeze(3) * self.same_head).flatten(3).flatten(1, 2)
+        rows = divide(self.odd * lengths.long().unsqueeze(1), 2 * self.num_rows)  # with repeated rows if l < s1
+        return take(h, rows)
 
 
 def half(norm: nn.LayerNorm, x: Tensor) -> Tensor:
@@ -242,4 +239,4 @@ class S3Attention(Attention):
         aware = self.is_length_aware
         h = x if self.smoother is None else self.smoother(x, mask if aware else None)  # (B, N, C)
         attended = h if self.skeleton is None else self.skeleton(h, token_counts if aware else None, mask)
-        return self.out(attended)  # type: ignore[no-any-return]
+        return torch.unflatten(self.out(attended.flatten(0, 1)), 0, x.shape[:2])

@@ -20,6 +20,14 @@ def lookup(table: Tensor, index: Tensor) -> Tensor:
     return table.index_select(0, index.flatten()).reshape(index.shape + table.shape[1:])
 
 
+def take(x: Tensor, index: Tensor) -> Tensor:
+    """Rows of matrices: x (B, N, C), index (B, m) -> (B, m, C). ONNX: GatherND, which copies whole rows."""
+    if torch.onnx.is_in_onnx_export():
+        inputs, shape = (x, index.unsqueeze(2)), (*index.shape, x.shape[2])
+        return torch.onnx.ops.symbolic("::GatherND", inputs, {"batch_dims": 1}, dtype=x.dtype, shape=shape)
+    return x.gather(1, index.unsqueeze(2).expand(-1, -1, x.shape[2]))
+
+
 def divide(x: Tensor, y: Tensor | int) -> Tensor:
     """Quotient x // y of int64 0 <= x < 2^52 and y > 0, by division in float64, which is exact after truncation.
 

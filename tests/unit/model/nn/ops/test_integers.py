@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from model.nn.ops.integers import divide, lookup, remainder, sum_rows
+from model.nn.ops.integers import divide, lookup, remainder, sum_rows, take
 
 LARGEST = 2**52 - 1
 
@@ -30,25 +30,30 @@ def test_lookup_equals_indexing() -> None:
     assert torch.equal(lookup(table[:, 0], index), table[:, 0][index])
 
 
-class Lookup(nn.Module):
-    """A module of `lookup` alone."""
+class Rows(nn.Module):
+    """A module of `lookup` and `take` alone."""
 
-    def forward(self, table: Tensor, index: Tensor) -> Tensor:
-        """Look up."""
-        return lookup(table, index)
+    def forward(self, x: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Look up in the first matrix, and take rows of each."""
+        return lookup(x[0], index), take(x, index)
 
 
 @pytest.mark.filterwarnings(r"ignore:`isinstance\(treespec, LeafSpec\)` is deprecated:FutureWarning")
-def test_exported_lookup_is_a_single_operator(tmp_path: Path) -> None:
-    table, index = torch.randn(5, 3), torch.tensor([[0, 4, 4, 1], [2, 2, 0, 3]])
-    program = torch.onnx.export(Lookup().eval(), (table, index), dynamo=True, verbose=False)
+def test_exported_lookups_are_single_operators(tmp_path: Path) -> None:
+    x, index = torch.randn(2, 5, 3), torch.tensor([[0, 4, 4, 1], [2, 2, 0, 3]])
+    expected = torch.stack([x[0][index[0]], x[1][index[1]]])
+    assert torch.equal(take(x, index), expected)
+    program = torch.onnx.export(Rows().eval(), (x, index), dynamo=True, verbose=False)
     assert program is not None
-    assert [node.op_type for node in program.model.graph] == ["Gather"]
-    program.save(tmp_path / "lookup.onnx")
-    session = onnxruntime.InferenceSession(tmp_path / "lookup.onnx", providers=["CPUExecutionProvider"])
+    found = [node.op_type for node in program.model.graph]
+    assert found.count("GatherND") == 1
+    assert not {"Reshape", "Expand", "GatherElements"} & set(found)
+    program.save(tmp_path / "rows.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "rows.onnx", providers=["CPUExecutionProvider"])
     names = (value.name for value in session.get_inputs())
-    (found,) = session.run(None, dict(zip(names, (table.numpy(), index.numpy()), strict=True)))
-    assert np.array_equal(found, table[index].numpy())
+    looked_up, taken = session.run(None, dict(zip(names, (x.numpy(), index.numpy()), strict=True)))
+    assert np.array_equal(looked_up, x[0][index].numpy())
+    assert np.array_equal(taken, expected.numpy())
 
 
 class Divide(nn.Module):
