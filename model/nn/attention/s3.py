@@ -184,10 +184,10 @@ class SkeletonAttention(nn.Module):
         first = dim * torch.arange(num_heads, device=x.device).unsqueeze(1)
         chosen = torch.cat([(first + group).flatten() for group in groups])
         weight, bias = self.qkv.weight.index_select(0, chosen), self.qkv.bias.index_select(0, chosen)
-        projected = torch.unflatten(nn.functional.linear(x.flatten(0, 1), weight, bias), 0, x.shape[:2])
-        parts = projected.split([num_heads * size for size in sizes], dim=2)
+        projected = nn.functional.linear(x.flatten(0, 1), weight, bias)
+        parts = projected.split([num_heads * size for size in sizes], dim=1)
         return [
-            torch.unflatten(part, 2, (num_heads, size)).transpose(1, 2) for part, size in zip(parts, sizes, strict=True)
+            part.view(*x.shape[:2], num_heads, size).transpose(1, 2) for part, size in zip(parts, sizes, strict=True)
         ]
 
     def _row_attention(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
