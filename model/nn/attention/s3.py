@@ -178,7 +178,7 @@ class SkeletonAttention(nn.Module):
     def _project(self, x: Tensor, groups: Sequence[Tensor], sizes: Sequence[int]) -> Sequence[Tensor]:
         """Some channels of Q, K and V: (B, N, C) -> (B, H, N, size) for each group of channels.
 
-        Groups name channels of the first head, from 0 in Q, C in K and 2 C in V; the others' are at equal distances.
+        A group lists outputs of `qkv` that belong to the first head; those of head i are i D further.
         """
         num_heads, dim = self.per_head
         first = dim * torch.arange(num_heads, device=x.device).unsqueeze(1)
