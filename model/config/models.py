@@ -10,6 +10,7 @@ from artifact.tasks.any_series import SEASON_CLASSES
 from artifact.univariate.features import CONTEXT, FUTURE, PATCH
 from model.config.encoder import EncoderConfig
 from model.config.schema import Count, CountOrZero, Dropout, Positive, Section, Share, TableSize, allowed
+from model.config.training import TrainingConfig
 
 SHORTEST_BUCKET = 256
 OPENING = SHORTEST_BUCKET
@@ -179,6 +180,18 @@ class ClassifierConfig(Section):
         return buckets_of(self.max_length, patch) if is_length_aware else (self.max_length,)
 
 
+class TowerConfig(Section):
+    """Layers that learn from pairs, on the projections of the lexical view (model.nn.tower)."""
+
+    dim: Count = 256
+    """Length of a document's vector; at most that of a projection."""
+    hidden_dim: Count = 512
+    dropout: Dropout = 0.2
+    min_pairs: CountOrZero = 5_000
+    """Number of training pairs from which the tower is trained."""
+    training: TrainingConfig = TrainingConfig(epochs=9, batch_size=512, learning_rate=1e-3, warmup_steps=100)
+
+
 class LexicalViewConfig(Section):
     """First view of a matcher of own pairs: projections of TF-IDF vectors (model.nn.lexical)."""
 
@@ -191,13 +204,26 @@ class LexicalViewConfig(Section):
     opening: bool = False
     """Whether training also tries a second projection, of the first OPENING bytes of a document, such as a title; in a
     trained model, whether there is one."""
+    tower: TowerConfig | None = None
+    """Layers that make one vector of the projections; None for none."""
     max_length: Count = 4096
     """Maximum number of bytes per row."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.tower is not None and self.tower.dim > self.dim:
+            raise ValueError(f"tower.dim must be at most dim = {self.dim}, not {self.tower.dim}")
+        return self
+
+    @property
+    def num_vectors(self) -> int:
+        """Number of projections of a document."""
+        return 2 if self.opening else 1
 
     @property
     def total_dim(self) -> int:
         """Length of a document's vector."""
-        return self.dim * (2 if self.opening else 1)
+        return self.dim * self.num_vectors if self.tower is None else self.tower.dim
 
 
 class MatcherConfig(Section):

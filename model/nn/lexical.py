@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from artifact.arrays import Doubles
 from model.config.models import OPENING, LexicalViewConfig
 from model.nn.ngrams import count_occurrences, find_hits
+from model.nn.tower import Tower
 from model.nn.vocabulary import Vocabulary
 from model.nn.words import WordHasher
 
@@ -29,6 +30,7 @@ class LexicalView(nn.Module):
     without a known n-gram is zero.
 
     With `opening`, the vector of the document's first OPENING bytes, read as a document, follows that of the document.
+    With a tower, `out` is what it makes of these.
 
     Shape:      document (B, N) uint8, zero-padded, N at most max_length; lengths (B,) int32; returns (B, total_dim).
     Reference:  Deerwester et al. 1990, "Indexing by latent semantic analysis", JASIS 41(6). Not in the S3Attention
@@ -42,6 +44,7 @@ class LexicalView(nn.Module):
         # Row 0 (no n-gram) stays zero.
         self.table = nn.Parameter(torch.zeros(1 + config.num_ngrams, config.dim), requires_grad=False)
         self.has_opening = config.opening
+        self.tower = None if config.tower is None else Tower(config.tower, config.num_vectors, config.dim)
         self.has_fixed_shapes = False
         """As in `WordClassifier`."""
 
@@ -53,10 +56,10 @@ class LexicalView(nn.Module):
 
     def forward(self, document: Tensor, lengths: Tensor) -> Tensor:
         """Project (B, N) bytes -> (B, total_dim)."""
-        whole = self._project(document, lengths)
-        if not self.has_opening:
-            return whole
-        return torch.cat((whole, self._project(document[:, :OPENING], lengths.clamp(max=OPENING))), dim=1)
+        u = self._project(document, lengths)
+        if self.has_opening:
+            u = torch.cat((u, self._project(document[:, :OPENING], lengths.clamp(max=OPENING))), dim=1)
+        return u if self.tower is None else self.tower(u)
 
     def _project(self, document: Tensor, lengths: Tensor) -> Tensor:
         """Project (B, N) bytes -> (B, dim)."""
@@ -91,16 +94,16 @@ class LexicalHead(nn.Module):
 
     logit = sum_ij p_ij (a_i * b_j) + sum_i d_i |a_i - b_i| + c,  with each vector divided by its length
 
-    Without an opening, each document has one vector; if all weights in p are equal and d is zero, the logit is a scaled
-    cosine. With an opening, each document has two vectors, and there are four products.
+    Without an opening, or with a tower, each document has one vector; if all weights in p are equal and d is zero, the
+    logit is a scaled cosine. With an opening and no tower, each document has two, and there are four products.
 
     Shape:      a, b (B, total_dim); returns (B, 1).
     """
 
     def __init__(self, config: LexicalViewConfig) -> None:
         super().__init__()
-        self.num_vectors = config.total_dim // config.dim
-        sizes = config.dim * self.num_vectors**2, config.total_dim
+        self.num_vectors = config.num_vectors if config.tower is None else 1
+        sizes = config.total_dim * self.num_vectors, config.total_dim
         self.products, self.differences = (nn.Parameter(torch.zeros(size), requires_grad=False) for size in sizes)
         self.bias = nn.Parameter(torch.zeros(1), requires_grad=False)
 

@@ -111,6 +111,12 @@ class MatchingHead(nn.Module):
         features = torch.cat((a, b, a * b, a - b), dim=-1)  # (B, 4C)
         return self.bilinear(a * b) + self.mlp(features)  # type: ignore[no-any-return]
 
+    def between(self, a: Tensor, b: Tensor) -> Tensor:
+        """Logits (P, Q) of each of the vectors a (P, C) with each of b (Q, C)."""
+        shape = len(a), len(b), a.shape[1]
+        logits: Tensor = self(a.unsqueeze(1).expand(shape), b.unsqueeze(0).expand(shape))
+        return logits.squeeze(-1)
+
 
 class Matcher(nn.Module):
     """Encoder and head, trained jointly. They are exported as two graphs so that each text is encoded once."""

@@ -15,6 +15,7 @@ from artifact.documents import cut, take
 from model.config.models import OPENING, LexicalViewConfig
 from model.data.splits import folds
 from model.nn.lexical import LexicalHead, LexicalView
+from model.nn.tower import Tower, TowerMatcher
 from model.nn.words import WordHasher
 from model.progress import progress
 from model.tasks.ngrams import Counted, count
@@ -93,18 +94,30 @@ class Projection:
 
 @dataclass(frozen=True)
 class FittedLexical:
-    """A fitted lexical view."""
+    """A fitted lexical view, and its tower if it has one."""
 
     hashes: NDArray[np.int64]
     """(R,)."""
     table: Doubles
     """(R, dim)."""
     weights: Weights
+    tower: Tower | None = None
+
+    def with_tower(self, trained: TowerMatcher) -> "FittedLexical":
+        """The same view with a trained tower."""
+        weights = trained.head.weight.detach().double().numpy()
+        bias = trained.head.bias.detach().double().numpy()
+        return replace(
+            self, weights=Weights(weights[None, None], np.zeros((1, len(weights))), bias), tower=trained.tower
+        )
 
     def fill(self, view: LexicalView, head: LexicalHead) -> None:
         """Copy the parameters into a model."""
         view.fill(self.hashes, self.table)
         head.fill(*self.weights)
+        if self.tower is not None:
+            assert view.tower is not None
+            view.tower.load_state_dict(self.tower.state_dict())
 
 
 @dataclass(frozen=True)
@@ -249,7 +262,9 @@ def project(counted: Counted, exponent: float, dim: int, seed: int) -> Projectio
 
 
 def _directions(features: "csr_matrix", rank: int, seed: int) -> Doubles:
-    """The first right singular vectors (R, rank) of documents (documents, R); fewer if the others are zero.
+    """The first right singular vectors (R, rank) of documents (documents, R), fewer if the others are zero.
+
+    The largest singular values come first.
 
     Reference:  Halko, Martinsson and Tropp 2011, arXiv:0909.4061 (randomised decomposition, of many documents).
     """
@@ -261,6 +276,7 @@ def _directions(features: "csr_matrix", rank: int, seed: int) -> Doubles:
     from scipy.linalg import eigh
 
     squares, left = eigh((features @ features.T).toarray(), subset_by_index=(number - rank, number - 1))
+    squares, left = squares[::-1], left[:, ::-1]
     kept = squares > SMALLEST_SQUARE
     directions = features.T @ (left[:, kept] / np.sqrt(squares[kept]))
     return np.asarray(directions)

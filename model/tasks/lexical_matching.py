@@ -1,4 +1,4 @@
-"""Training of a matcher of own pairs: the lexical view, the encoder, and the weights of both.
+"""Training of a matcher of own pairs: the lexical view, its tower, the encoder, and the weights of both views.
 
 Used by the commands through `model.tasks`.
 """
@@ -28,20 +28,21 @@ from model.tasks.graphs import module_functions
 from model.tasks.lexical import Choice, FittedLexical, LabelledPairs, Weights, choose, fit
 from model.tasks.link import Outputs
 from model.tasks.matching import MatchingTask, PairTask
+from model.tasks.tower import TowerLearner, vectors_of_windows
 from model.tasks.views import cross_entropies, fit_weights, held_out_logits, is_better
 from model.training import checkpoint
 from model.training.checkpoint import BEST, FINAL, LAST, Progress, RunFolder
 from model.training.loop import peak_memory_bytes
-from model.training.stages import MODEL, Stage, check_steps
+from model.training.stages import MODEL, Stage, check_steps, fit_on_all
 from model.training.stages import fit as fit_gradients
 
 VIEW_FILE = "lexical-view.npz"
 """File of a run folder: the fitted lexical view."""
 CHOICE = "lexical_view"
 """Key of a fact: hyperparameters of the lexical view that training chose."""
-HAS_ENCODER = "has_encoder"
-"""Key of a fact: whether training kept the encoder."""
-LEXICAL_STAGE, ENCODER_STAGE = "lexical view", "encoder"
+HAS_TOWER, HAS_ENCODER = "has_tower", "has_encoder"
+"""Keys of facts: whether training kept the tower, and the encoder."""
+LEXICAL_STAGE, TOWER_STAGE, ENCODER_STAGE = "lexical view", "tower", "encoder"
 """Names of stages."""
 MAX_PAIRS, MAX_BYTES = 20_000, 200_000_000
 """Maximum number of the pairs on which the lexical view is fitted, and of the bytes of both texts of all; of more, a
@@ -57,7 +58,10 @@ class LexicalMatchingTask(PairTask):
         config = self.config.model
         assert config.lexical_view is not None
         chosen = self.facts.get(CHOICE)
-        changes: dict[str, Any] = {} if chosen is None else {"lexical_view": Choice(**chosen).of(config.lexical_view)}
+        changes: dict[str, Any] = {}
+        if chosen is not None:
+            view = Choice(**chosen).of(config.lexical_view)
+            changes["lexical_view"] = view if self.facts.get(HAS_TOWER) else view.model_copy(update={"tower": None})
         if not self.facts.get(HAS_ENCODER, config.has_encoder):
             changes |= {"stem": None, "encoder": None}
         return self.config.model_copy(update={"model": config.model_copy(update=changes)})
@@ -67,18 +71,34 @@ class LexicalMatchingTask(PairTask):
         model = self.config.model.model_copy(update={"lexical_view": None})
         return MatchingTask(self.config.model_copy(update={"model": model}), self.facts)
 
+    def with_tower(self, has_tower: bool) -> "LexicalMatchingTask":
+        """The task of the lexical view alone, with or without its tower; with it, training is that of the tower."""
+        view, facts = self.config.model.lexical_view, {**self.facts, HAS_TOWER: has_tower, HAS_ENCODER: False}
+        assert view is not None
+        if not has_tower:
+            return replace(self, facts=facts)
+        assert view.tower is not None
+        return replace(self, config=self.config.model_copy(update={"training": view.tower.training}), facts=facts)
+
+    def trains_tower(self, data: Pairs) -> bool:
+        """Whether there are enough pairs to train the tower."""
+        view = self.config.model.lexical_view
+        assert view is not None
+        return view.tower is not None and len(self.pairs(data, "train")) >= view.tower.min_pairs
+
     def trains_encoder(self, data: Pairs) -> bool:
         """Whether there are enough pairs to train the encoder."""
         return self.config.model.has_encoder and len(self.pairs(data, "train")) >= self.config.model.encoder_pairs
 
     def stages(self, data: Pairs) -> Sequence[Stage]:
-        stages = [Stage(LEXICAL_STAGE, partial(fit_lexical, self, data))]
-        if is_trained := self.trains_encoder(data):
-            learner = self.of_encoder().learner(data)
-            check_steps(learner.examples_per_epoch, self.config.training)
-            stages.append(Stage(ENCODER_STAGE, partial(fit_encoder, self, data)))
-        inputs = (LEXICAL_STAGE, ENCODER_STAGE) if is_trained else (LEXICAL_STAGE,)
-        stages.append(Stage(MODEL, partial(weigh_views, self), inputs))
+        if self.trains_encoder(data):
+            check_steps(self.of_encoder().learner(data).examples_per_epoch, self.config.training)
+        stages = [
+            Stage(LEXICAL_STAGE, partial(fit_lexical, self, data)),
+            Stage(TOWER_STAGE, partial(fit_tower, self, data), (LEXICAL_STAGE,)),
+            Stage(ENCODER_STAGE, partial(fit_encoder, self, data)),
+            Stage(MODEL, partial(weigh_views, self), (LEXICAL_STAGE, TOWER_STAGE, ENCODER_STAGE)),
+        ]
         if self.config.data.final_fit:
             stages.append(Stage("final fit", partial(fit_lexical_on_all, self, data), (MODEL,)))
         return stages
@@ -90,16 +110,16 @@ class LexicalMatchingTask(PairTask):
         self, finished: Finished, data: Pairs, baseline: tfidf.Baseline | None, progress: Progress
     ) -> tuple[str, ...]:
         line = f"the model is the lexical view ({described(Choice(**self.facts[CHOICE]))})"
-        records = {record["stage"]: record for record in progress.history}
-        first, both = records[LEXICAL_STAGE], records.get(ENCODER_STAGE)
-        if both is None:
+        losses = {record["stage"]: record["validation_cross_entropy"] for record in progress.history}
+        without = LEXICAL_STAGE
+        for stage, fact, kind in ((TOWER_STAGE, HAS_TOWER, ""), (ENCODER_STAGE, HAS_ENCODER, " with S3Attention")):
+            if stage in losses:
+                line += f"{', with the' if self.facts[fact] else '; without the'} {stage}{kind}: validation "
+                line += f"cross-entropy {losses[stage]:.4f} with it, {losses[without]:.4f} without"
+                without = stage if self.facts[fact] else without
+        if ENCODER_STAGE not in losses and self.config.model.has_encoder:
             needed = self.config.model.encoder_pairs
-            line += f" alone; the encoder with S3Attention was not trained: it needs {needed:,} training pairs"
-        else:
-            kept = self.facts[HAS_ENCODER]
-            line += f"{' and the' if kept else ' alone; the'} encoder with S3Attention{'' if kept else ' was left out'}"
-            gain = "validation cross-entropy {:.4f} with it, {:.4f} without"
-            line += ": " + gain.format(both["validation_cross_entropy"], first["validation_cross_entropy"])
+            line += f"; the encoder with S3Attention was not trained: it needs {needed:,} training pairs"
         if baseline is None:
             return (line,)
         pairs = self.pairs(data, "val")
@@ -132,10 +152,10 @@ class View:
 
 @dataclass(frozen=True)
 class LexicalStage:
-    """Output of the stage `lexical view`."""
+    """Output of the stages `lexical view` and `tower`."""
 
     task: LexicalMatchingTask
-    """With the facts of a model of this view alone."""
+    """With the facts of a model of this view alone, which has a tower or none."""
     fitted: FittedLexical
     model: ViewsMatcher
     """With this view alone."""
@@ -182,7 +202,7 @@ def fit_lexical(task: LexicalMatchingTask, data: Pairs, folder: RunFolder) -> Le
         choice = Choice(*(stored[name].item() for name in Choice._fields))
         fitted = FittedLexical(stored["hashes"], stored["table"], Weights(*(stored[name] for name in Weights._fields)))
         seconds = stored["seconds"].item()
-    task = replace(task, facts={**task.facts, CHOICE: choice._asdict(), HAS_ENCODER: False})
+    task = replace(task, facts={**task.facts, CHOICE: choice._asdict(), HAS_TOWER: False, HAS_ENCODER: False})
     model = task.build()
     fitted.fill(model.encoder.lexical, model.head.lexical)
     return LexicalStage(task, fitted, model, _view(LEXICAL_STAGE, task, model, data, folder, seconds))
@@ -208,8 +228,44 @@ def _fitted_lexical(task: LexicalMatchingTask, data: Pairs) -> dict[str, Any]:
     }
 
 
-def fit_encoder(task: LexicalMatchingTask, data: Pairs, folder: RunFolder) -> EncoderStage:
-    """Train the encoder alone, as a matcher without a lexical view, or resume it; in the folder `encoder`."""
+def fit_tower(task: LexicalMatchingTask, data: Pairs, folder: RunFolder, lexical: LexicalStage) -> LexicalStage | None:
+    """Train the tower of the lexical view, or resume it, in the folder `tower`; None if there are too few pairs.
+
+    Raises: UserError.
+    """
+    if not task.trains_tower(data):
+        return None
+    pairs = np.concatenate([task.pairs(data, split) for split in ("train", "val")])
+    learner = _tower_learner(lexical.task, lexical.fitted, data, pairs, folder)
+    check_steps(learner.examples_per_epoch, learner.config.training)
+    inside = folder.inside(TOWER_STAGE, learner.config)
+    progress = fit_gradients(learner, inside)
+    trained = learner.build()
+    checkpoint.load_best(trained, inside.path)
+    fitted, known = lexical.fitted.with_tower(trained), lexical.task.with_tower(True)
+    model = known.build()
+    fitted.fill(model.encoder.lexical, model.head.lexical)
+    return LexicalStage(known, fitted, model, _view(TOWER_STAGE, known, model, data, folder, progress.seconds))
+
+
+def _tower_learner(
+    task: LexicalMatchingTask, fitted: FittedLexical, data: Pairs, pairs: NDArray[np.int64], folder: RunFolder
+) -> TowerLearner:
+    """What trains the tower, on vectors of all documents of the pairs. `fitted` has no tower."""
+    plain = task.with_tower(False)
+    model = plain.build()
+    fitted.fill(model.encoder.lexical, model.head.lexical)
+    windows = vectors_of_windows(plain, model, data, pairs, folder.device)
+    return TowerLearner(task.with_tower(True), data, task.pairs(data, "train"), windows)
+
+
+def fit_encoder(task: LexicalMatchingTask, data: Pairs, folder: RunFolder) -> EncoderStage | None:
+    """Train the encoder alone, as a matcher without a lexical view, or resume it, in the folder `encoder`.
+
+    None if there are too few pairs.
+    """
+    if not task.trains_encoder(data):
+        return None
     alone = task.of_encoder()
     inside = folder.inside(ENCODER_STAGE, alone.config)
     progress = fit_gradients(alone.learner(data), inside)
@@ -231,34 +287,48 @@ def _view(stage: str, task: PairTask, model: nn.Module, data: Pairs, folder: Run
 
 
 def weigh_views(
-    task: LexicalMatchingTask, folder: RunFolder, lexical: LexicalStage, encoder: EncoderStage | None = None
+    task: LexicalMatchingTask,
+    folder: RunFolder,
+    lexical: LexicalStage,
+    tower: LexicalStage | None,
+    encoder: EncoderStage | None,
 ) -> Progress:
-    """Combine the views, or leave the encoder out; writes best.pt and last.pt."""
-    first, second = lexical.view, None if encoder is None else encoder.view
-    record, losses = _record(LEXICAL_STAGE, task, first, None)
-    records, model, facts = [record], lexical.model, {**folder.facts, **lexical.task.facts}
+    """Keep the tower, then the encoder, or leave them out, and combine the views; writes best.pt and last.pt."""
+    record, losses = _record(LEXICAL_STAGE, task, lexical.view, None)
+    records, views = [record], [lexical.view]
+    if tower is not None:
+        found, losses_with = _record(TOWER_STAGE, task, tower.view, None)
+        records, views = [*records, found], [*views, tower.view]
+        if _is_kept(TOWER_STAGE, losses_with, losses):
+            lexical, record, losses = tower, found, losses_with
+    first, model, facts = lexical.view, lexical.model, {**folder.facts, **lexical.task.facts}
     weights = fit_weights(first.logits, None, first.targets)
-    if encoder is not None and second is not None:
-        with_both, losses_of_both = _record(ENCODER_STAGE, task, first, second)
-        records.append(with_both)
-        both = fit_weights(first.logits, second.logits, first.targets)
-        is_kept = both[1] > 0 and is_better(losses_of_both, losses)
-        compared = f"{losses_of_both.mean():.4f} with it, {losses.mean():.4f} without"
-        print(f"encoder {'kept' if is_kept else 'left out'}: validation cross-entropy {compared}")
-        if is_kept:
-            facts, weights, record = {**facts, HAS_ENCODER: True}, both, with_both
+    if encoder is not None:
+        found, losses_with = _record(ENCODER_STAGE, task, first, encoder.view)
+        records, views = [*records, found], [*views, encoder.view]
+        both = fit_weights(first.logits, encoder.view.logits, first.targets)
+        if _is_kept(ENCODER_STAGE, losses_with, losses) and both[1] > 0:
+            facts, weights, record = {**facts, HAS_ENCODER: True}, both, found
             model = replace(task, facts=facts).build()
             lexical.fitted.fill(model.encoder.lexical, model.head.lexical)
             model.join(encoder.model)
     model.head.weights.copy_(torch.tensor(weights))
     progress = folder.started()
     progress.best, progress.epoch = record[f"validation_{task.metric}"], task.config.training.epochs
-    progress.history, progress.seconds = records, sum(view.seconds for view in (first, second) if view)
+    progress.history, progress.seconds = records, sum(view.seconds for view in views)
     progress.peak_memory_bytes = peak_memory_bytes(torch.device("cpu"))
     folder.write_metrics(records)
     for name in (BEST, LAST):
         replace(folder, facts=facts).save(name, progress, {"model": model.state_dict()})
     return progress
+
+
+def _is_kept(stage: str, losses: Doubles, before: Doubles) -> bool:
+    """Whether a stage lowers the cross-entropy of the validation pairs. Prints both."""
+    is_kept = is_better(losses, before)
+    compared = f"{losses.mean():.4f} with it, {before.mean():.4f} without"
+    print(f"{stage} {'kept' if is_kept else 'left out'}: validation cross-entropy {compared}")
+    return is_kept
 
 
 def _record(
@@ -281,7 +351,10 @@ def _record(
 
 
 def fit_lexical_on_all(task: LexicalMatchingTask, data: Pairs, folder: RunFolder, progress: Progress) -> None:
-    """Fit the lexical view again, on the pairs of all splits; the encoder and the weights remain. Writes final.pt."""
+    """Fit the lexical view and its tower again, on the pairs of all splits; the encoder and the weights remain.
+
+    Writes final.pt.
+    """
     path = folder.path / FINAL
     if path.exists():
         return
@@ -293,6 +366,12 @@ def fit_lexical_on_all(task: LexicalMatchingTask, data: Pairs, folder: RunFolder
     pairs = np.concatenate([task.pairs(data, split) for split in ("train", "val", "test")])
     texts, found = labelled(task, data, pairs)
     fitted = fit(texts, found, task.config.model.lexical_view, Choice(**task.facts[CHOICE]), task.config.seed)
+    if task.facts.get(HAS_TOWER):
+        learner = _tower_learner(task, fitted, data, pairs, folder)
+        inside, trained = folder.inside(TOWER_STAGE, learner.config), learner.build()
+        fit_on_all(learner, inside, checkpoint.load(inside.path / BEST).progress)
+        checkpoint.load_weights(trained, checkpoint.load(inside.path / FINAL).state, inside.path / FINAL)
+        fitted = fitted.with_tower(trained)
     fitted.fill(model.encoder.lexical, model.head.lexical)
     replace(folder, facts=best.facts).save(FINAL, progress, {"model": model.state_dict()})
     print(f"{path}: lexical view fitted on all {len(pairs)} pairs")

@@ -18,6 +18,7 @@ from model.config.run import MatchingRun
 from model.data.own import DataFiles, OwnTexts, read_own
 from model.data.pairs import MATCH, Pairs, columns_of, data_terms, load_pairs, load_test_pairs
 from model.nn.matcher import Matcher, ViewsMatcher
+from model.nn.tower import TowerMatcher
 from model.tasks import tfidf
 from model.tasks.base import BASELINE, FINGERPRINT, SPLITS, Finished, Measurement, TrainingTask
 from model.tasks.graphs import Arrays, ExportGraph, GraphFunction, golden_documents, golden_vectors, module_functions
@@ -246,7 +247,7 @@ class MatchingTask(PairTask):
 class PairLearner(TaskLearner):
     """Pairs that train a matcher."""
 
-    task: MatchingTask
+    task: PairTask
     data: Pairs
     train: NDArray[np.int64]
     """(M, 3), as in `Pairs.table`."""
@@ -272,20 +273,22 @@ class PairLearner(TaskLearner):
 
     def initialise(self, model: nn.Module, device: torch.device) -> None:
         assert isinstance(model, Matcher)
-        seen = np.unique(self.train[:, :2])
-        chosen = np.random.default_rng(self.config.seed).permutation(seen)
+        chosen = np.random.default_rng(self.config.seed).permutation(np.unique(self.train[:, :2]))
         stem = model.encoder.stem
         frequencies = torch.zeros(stem.num_buckets, device=device)
         counted = chosen[:FREQUENCY_DOCUMENTS]
         for document in counted:
-            rows = torch.unique(stem.rows(*(part.to(device) for part in self._padded([document]))))
+            rows = torch.unique(stem.rows(*(part.to(device) for part in self.inputs([document]))))
             frequencies[rows[rows > 0] - 1] += 1  # row 0 stands for no n-gram
         stem.initialise(frequencies, len(counted))
-        documents, lengths = self._padded(chosen[:INITIAL_DOCUMENTS])
+        documents, lengths = self.inputs(chosen[:INITIAL_DOCUMENTS])
         model.encoder.standardise(documents.to(device), lengths.to(device))
 
-    def _padded(self, documents: Sequence[int] | NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        """The first `length` bytes of documents, padded: bytes (B, length) uint8, lengths (B,) int32."""
+    def inputs(self, documents: Sequence[int] | NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        """What the model reads of documents.
+
+        Shape:  the first `length` bytes, padded (B, length) uint8, lengths (B,) int32.
+        """
         length = self.task.length
         cut = min(length, self.config.data.max_bytes)
         padded, lengths = pad_rows([self.data.texts[document][:cut] for document in documents], length)
@@ -301,9 +304,9 @@ class PairLearner(TaskLearner):
 
         Pairs are positive from a target of 1/2; if all or none of them are, from the mean target.
 
-        Shape:  yields the U distinct documents of M pairs (U, length) uint8, lengths (U,) int32, a and b (M,) indices
-                        of documents, targets (M,), is_known (M/2, M/2): whether a_i and b_j, of positive pairs i and j,
-                        are known to match; they are then not used as negatives.
+        Shape:  yields the inputs of the U distinct documents of M pairs, a and b (M,) indices of documents, targets
+                        (M,), is_known (M/2, M/2): whether a_i and b_j, of positive pairs i and j, are known to match;
+                        they are then not used as negatives.
         """
         generator = np.random.default_rng([self.config.seed, epoch])
         half, targets = self.config.training.batch_size // 2, self.data.targets(self.train)
@@ -313,11 +316,9 @@ class PairLearner(TaskLearner):
             chosen = np.concatenate([part[generator.choice(len(part), half)] for part in (positive, negative)])
             distinct, index = np.unique(chosen[:, :2], return_inverse=True)
             index = index.reshape(-1, 2)
-            documents, lengths = self._padded(distinct)
             is_known = [[a == b or (a, b) in known for b in chosen[:half, 1]] for a in chosen[:half, 0]]
             yield (
-                documents,
-                lengths,
+                *self.inputs(distinct),
                 torch.from_numpy(index[:, 0]),
                 torch.from_numpy(index[:, 1]),
                 torch.from_numpy(self.data.targets(chosen)).float(),
@@ -329,14 +330,12 @@ class PairLearner(TaskLearner):
 
         Reference:  van den Oord et al. 2018, arXiv:1807.03748, eq. (4) (contrastive loss with in-batch negatives).
         """
-        assert isinstance(model, Matcher)
-        documents, lengths, a, b, labels, is_known = batch
-        vectors = model(documents, lengths).float()
+        assert isinstance(model, Matcher | TowerMatcher)
+        *inputs, a, b, labels, is_known = batch
+        vectors = model(*inputs).float()
         pairs = SIGMOID.loss(model.head(vectors[a], vectors[b]).squeeze(1), labels)
         half = len(is_known)  # P: number of positive pairs
-        left = vectors[a[:half]].unsqueeze(1).expand(-1, half, -1)  # (P, P, C)
-        right = vectors[b[:half]].unsqueeze(0).expand(half, -1, -1)
-        logits = model.head(left, right).squeeze(-1)  # (P, P)
+        logits = model.head.between(vectors[a[:half]], vectors[b[:half]])  # (P, P)
         target = torch.arange(half, device=logits.device)
         is_excluded = is_known & (target != target.unsqueeze(1))
         contrast = nn.functional.cross_entropy(logits.masked_fill(is_excluded, -1e9), target)
