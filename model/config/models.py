@@ -183,13 +183,13 @@ class ClassifierConfig(Section):
 class TowerConfig(Section):
     """Layers that learn from pairs, on the projections of the lexical view (model.nn.tower)."""
 
+    training: TrainingConfig
     dim: Count = 256
     """Length of a document's vector; at most that of a projection."""
     hidden_dim: Count = 512
     dropout: Dropout = 0.2
     min_pairs: CountOrZero = 5_000
     """Number of training pairs from which the tower is trained."""
-    training: TrainingConfig = TrainingConfig(epochs=9, batch_size=512, learning_rate=1e-3, warmup_steps=100)
 
 
 class LexicalViewConfig(Section):

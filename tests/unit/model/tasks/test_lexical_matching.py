@@ -18,13 +18,14 @@ from model.config.recipes import find_recipe, load_recipe
 from model.config.run import MatchingRun
 from model.data.own import DataFiles
 from model.runs.load import load_trained
-from model.tasks.lexical_matching import CHOICE, HAS_ENCODER, LexicalMatchingTask, labelled
+from model.tasks.lexical_matching import CHOICE, HAS_ENCODER, HAS_TOWER, LexicalMatchingTask, labelled
 from model.training import checkpoint
 from model.training.checkpoint import BEST, FINAL
 from tests.support.commands import call
 
 SMALL = (
-    *("model.lexical_view.dim=16", "model.lexical_view.max_length=256", "model.encoder.seq_len=16"),
+    *("model.lexical_view.dim=16", "model.lexical_view.tower.dim=8", "model.lexical_view.tower.hidden_dim=8"),
+    *("model.lexical_view.max_length=256", "model.encoder.seq_len=16"),
     *("model.encoder.dim=8", "model.encoder.num_heads=1", "model.encoder.ffn_dim=8", "model.head_dim=8"),
     *("model.stem.num_buckets=1024", "training.epochs=1", "training.batch_size=16"),
 )
@@ -77,7 +78,7 @@ def test_lexical_view_alone_is_trained_exported_and_asked(
 ) -> None:
     run = train()
     told = capsys.readouterr().out
-    assert "alone; the encoder with S3Attention was not trained: it needs 20,000 training pairs\n" in told
+    assert "; the encoder with S3Attention was not trained: it needs 20,000 training pairs\n" in told
     assert re.search(r"\nvalidation auc [01]\.\d{4}, TF-IDF cosine \(.*\) [01]\.\d{4}: [+-]\d", told)
     task = task_of(run, file)
     assert not task.facts[HAS_ENCODER]
@@ -114,6 +115,53 @@ def test_encoder_that_helps_is_kept(
     manifest = read_manifest(tmp_path / "exports" / "pairs" / "1")
     assert isinstance(manifest, MatcherManifest)
     assert manifest.dim == 16 + 8
+
+
+TOWER = tuple(
+    f"model.lexical_view.tower.{setting}"
+    for setting in ("min_pairs=0", "training.batch_size=64", "training.epochs=2", "training.warmup_steps=0")
+)
+"""A tower that is trained on few pairs."""
+
+
+def test_tower_is_trained_and_compared(train: Train, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = train(*TOWER)
+    told = capsys.readouterr().out
+    found = re.search(r"tower (kept|left out): validation cross-entropy (\S+ with it, \S+ without)\n", told)
+    assert found is not None
+    assert f"the tower: validation cross-entropy {found[2]}" in told
+    assert task_of(run, file).facts[HAS_TOWER] == (found[1] == "kept")
+    stages = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [stage["stage"] for stage in stages] == ["lexical view", "tower"]
+    assert (run / "tower" / BEST).is_file()
+
+
+@pytest.mark.parametrize("settings", [(), ("model.encoder_pairs=0",)], ids=["alone", "with the encoder"])
+def test_tower_that_helps_is_exported_and_asked(
+    settings: tuple[str, ...], train: Train, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("model.tasks.lexical_matching.is_better", lambda *_: True)
+    run = train(*TOWER, *settings, "model.lexical_view.tower.training.epochs=8", "training.learning_rate=0.01")
+    trained = load_trained(run, DataFiles(data=file))
+    assert trained.task.facts[HAS_TOWER]
+    assert call("export", run, "--data", file, "--out", tmp_path / "exports", "--device", "cpu") == 0
+    folder = tmp_path / "exports" / "pairs"
+    manifest = read_manifest(folder / "1")
+    assert isinstance(manifest, MatcherManifest)
+    assert manifest.dim == (8 + 8 if trained.task.facts[HAS_ENCODER] else 8)
+    texts = [" ".join(f"topic{topic}word{i}" for i in range(4)) for topic in (1, 2)]
+    for format in FORMATS:
+        same, other = load(folder, format=format).score([(texts[0], texts[0]), (texts[0], texts[1])])
+        assert same["score"] > other["score"] + 0.3
+
+
+def test_tower_is_fitted_on_the_pairs_of_all_splits(
+    train: Train, file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("model.tasks.lexical_matching.is_better", lambda *_: True)
+    run = train(*TOWER, "data.final_fit=true")
+    assert f"{run / 'tower' / FINAL}: trained on all 400 pairs, " in capsys.readouterr().out
+    assert load_trained(run, DataFiles(data=file)).finished.final is not None
 
 
 def test_resumed_run_keeps_the_fitted_view(train: Train, file: Path, tmp_path: Path) -> None:
@@ -209,8 +257,8 @@ def test_openings_are_exported_and_asked(tmp_path: Path) -> None:
         for a, b, label in rows:
             long = [one.ljust(OPENING) + " ".join(generator.choice(words, 12)) for one in (a, b)]
             writer.writerow((*long, label))
-    settings = ("model.lexical_view.dim=16", "model.encoder.seq_len=32", "model.lexical_view.max_length=512")
-    keys = [word for setting in (*SMALL[1:], *settings) for word in ("--set", setting)]
+    settings = ("model.encoder.seq_len=32", "model.lexical_view.max_length=512")
+    keys = [word for setting in (*SMALL, *settings) for word in ("--set", setting)]
     assert call("train", "--task", "text-matching", "--data", path, "--runs", tmp_path, "--device", "cpu", *keys) == 0
     run = tmp_path / "titled-seed0"
     assert task_of(run, path).facts[CHOICE]["opening"]

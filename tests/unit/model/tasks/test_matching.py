@@ -115,7 +115,8 @@ def test_documents_are_truncated_to_the_recipe_and_the_window(most: int, longest
 
 def test_initialise_counts_each_ngram_once_per_document(learner: PairLearner) -> None:
     torch.manual_seed(0)
-    model = learner.task.build()
+    model = learner.build()
+    assert isinstance(model, Matcher)
     seen: list[tuple[torch.Tensor, int]] = []
     model.encoder.stem.initialise = lambda frequencies, count: seen.append((frequencies, count))  # type: ignore[method-assign]
     model.encoder.standardise = lambda *_: None  # type: ignore[method-assign]
@@ -156,7 +157,8 @@ def slow_loss(logit: Callable[[int, int], float], batch: TrainingBatch) -> float
 
 def test_loss_equals_its_definition_and_excludes_known_pairs(learner: PairLearner) -> None:
     torch.manual_seed(0)
-    model = learner.task.build().eval()
+    model = learner.build().eval()
+    assert isinstance(model, Matcher)
     torch.nn.init.normal_(model.encoder.stem.weight)
     last = model.head.mlp[-1]
     assert isinstance(last, torch.nn.Linear)
