@@ -107,7 +107,7 @@ def report(record: Record) -> str:
 
 def draw(record: Record, path: Path) -> None:
     """Bar chart of accuracy and AUC, with TF-IDF on the same pairs as a line over each bar."""
-    figure, panels = chart.figure((10, 3.4), 2)
+    figure, panels = chart.figure((10, 4.4), 2)
     found, baseline = values_of(record), tfidf()
     for panel, metric in zip(panels, METRICS, strict=True):
         for place, (label, values) in enumerate(found.items()):
@@ -116,7 +116,7 @@ def draw(record: Record, path: Path) -> None:
             known = baseline[CASES[label][1]][metric]
             panel.plot([place - 0.45, place + 0.45], [known, known], color="black", label=None if place else "TF-IDF")
         panel.set(ylabel=metric, xticks=range(len(found)), ylim=(0.75, 1.0))
-        panel.set_xticklabels(list(found), fontsize=8)
+        panel.set_xticklabels(list(found), fontsize=8, rotation=45, ha="right")
         panel.legend()
     chart.save(figure, path)
 
