@@ -188,7 +188,7 @@ class TowerConfig(Section):
     """Length of a document's vector; at most that of a projection."""
     hidden_dim: Count = 512
     dropout: Dropout = 0.2
-    min_pairs: CountOrZero = 5_000
+    min_pairs: CountOrZero = 10_000
     """Number of training pairs from which the tower is trained."""
 
 
