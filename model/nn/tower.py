@@ -16,7 +16,8 @@ class Tower(nn.Module):
     `standardise` computes `mean` and `scale` from training documents. Initially, W adds the first dimensions of the
     vectors in u, and W_2 is zero, so that the product of two outputs is the sum of the products of the vectors.
 
-    Shape:      u (B, P * D), for P vectors of D dimensions, the most important ones first; returns (B, dim).
+    Shape:      u (B, P * D), for P vectors of D dimensions, those of the largest singular values first; returns
+                (B, dim).
     Reference:  one tower for both texts, trained on pairs: Huang et al. 2013, "Learning deep structured semantic
                 models for web search using clickthrough data", CIKM.
     Deviates:   the linear term W x; the input is a projection of TF-IDF, not of letter trigrams.
@@ -50,7 +51,7 @@ class Tower(nn.Module):
     def standardise(self, u: Tensor) -> None:
         """Compute mean and scale from the vectors (B, P * D) of training documents."""
         self.mean.copy_(u.mean(dim=0))
-        self.scale.copy_(1 / u.std(dim=0).mean())
+        self.scale.copy_(1 / u.std(dim=0).mean().clamp(min=1e-6))
 
 
 class TowerHead(nn.Module):

@@ -307,7 +307,7 @@ def weigh_views(
         found, losses_with = _record(ENCODER_STAGE, task, first, encoder.view)
         records, views = [*records, found], [*views, encoder.view]
         both = fit_weights(first.logits, encoder.view.logits, first.targets)
-        if _is_kept(ENCODER_STAGE, losses_with, losses) and both[1] > 0:
+        if _is_kept(ENCODER_STAGE, losses_with, losses, weight=both[1]):
             facts, weights, record = {**facts, HAS_ENCODER: True}, both, found
             model = replace(task, facts=facts).build()
             lexical.fitted.fill(model.encoder.lexical, model.head.lexical)
@@ -323,9 +323,9 @@ def weigh_views(
     return progress
 
 
-def _is_kept(stage: str, losses: Doubles, before: Doubles) -> bool:
-    """Whether a stage lowers the cross-entropy of the validation pairs. Prints both."""
-    is_kept = is_better(losses, before)
+def _is_kept(stage: str, losses: Doubles, before: Doubles, weight: float = 1.0) -> bool:
+    """Whether a stage has a positive weight and lowers the cross-entropy of the validation pairs. Prints both."""
+    is_kept = weight > 0 and is_better(losses, before)
     compared = f"{losses.mean():.4f} with it, {before.mean():.4f} without"
     print(f"{stage} {'kept' if is_kept else 'left out'}: validation cross-entropy {compared}")
     return is_kept
