@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from artifact.arrays import Doubles
 from model.config.models import OPENING, LexicalViewConfig
 from model.nn.ngrams import count_occurrences, find_hits
+from model.nn.stem import quantise_int8
 from model.nn.tower import Tower
 from model.nn.vocabulary import Vocabulary
 from model.nn.words import WordHasher
@@ -37,12 +38,16 @@ class LexicalView(nn.Module):
                 paper.
     """
 
+    step: Tensor
+    """Factor of each row of `table`: the step of int8 after `quantise`, 1 before."""
+
     def __init__(self, config: LexicalViewConfig) -> None:
         super().__init__()
         self.words = WordHasher(config.longest, config.max_length)
         self.vocabulary = Vocabulary(config.num_ngrams)
         # Row 0 (no n-gram) stays zero.
         self.table = nn.Parameter(torch.zeros(1 + config.num_ngrams, config.dim), requires_grad=False)
+        self.register_buffer("step", torch.ones(1 + config.num_ngrams), persistent=False)
         self.has_opening = config.opening
         self.tower = None if config.tower is None else Tower(config.tower, config.num_vectors, config.dim)
         self.has_fixed_shapes = False
@@ -68,7 +73,8 @@ class LexicalView(nn.Module):
         ids = self.vocabulary(hashes.flatten()).reshape(hashes.shape)
         hits = find_hits(ids, doc_index, torch.zeros_like(position), has_fixed_shapes=self.has_fixed_shapes)
         counts = count_occurrences(hits, num_documents, num_rows, has_fixed_shapes=self.has_fixed_shapes)
-        rows = nn.functional.embedding(hits.ids, self.table).float() * ((1 + torch.log(counts)) / counts).unsqueeze(1)
+        weights = self.step[hits.ids] * (1 + torch.log(counts)) / counts
+        rows = nn.functional.embedding(hits.ids, self.table).float() * weights.unsqueeze(1)
         empty = torch.zeros(num_documents, self.table.shape[1], device=rows.device)
         u = empty.index_add(0, hits.doc_index, rows)  # (B, dim)
         return u * torch.rsqrt(u.square().mean(dim=1, keepdim=True).clamp(min=SMALLEST))
@@ -85,8 +91,10 @@ class LexicalView(nn.Module):
 
     @torch.no_grad()
     def quantise(self) -> None:
-        """Store the table in half precision. For export."""
-        self.table = nn.Parameter(self.table.half(), requires_grad=False)
+        """Quantise the table to int8 for export, with one step per row, since rows differ in length by their scale."""
+        table, step = quantise_int8(self.table, dim=1)
+        self.table = nn.Parameter(table, requires_grad=False)
+        self.step.copy_(step)
 
 
 class LexicalHead(nn.Module):

@@ -142,7 +142,10 @@ class NgramStem(nn.Module):
         self.weight[1:] = torch.randn_like(self.weight[1:]) * idf.unsqueeze(1)
 
 
-def quantise_int8(table: Tensor) -> tuple[Tensor, Tensor]:
-    """Quantise a table (R, C) to int8; returns it and the step (C,), 1/127 of each column's largest absolute value."""
-    step = table.abs().amax(0).clamp(min=1e-12) / 127
-    return (table / step).round().to(torch.int8), step
+def quantise_int8(table: Tensor, dim: int = 0) -> tuple[Tensor, Tensor]:
+    """Quantise a table (R, C) to int8, with one step per column (`dim` 0) or per row (`dim` 1).
+
+    Returns the table and the step (C,) or (R,), 1/127 of the largest absolute value along `dim`.
+    """
+    step = table.abs().amax(dim, keepdim=True).clamp(min=1e-12) / 127
+    return (table / step).round().to(torch.int8), step.squeeze(dim)

@@ -80,11 +80,16 @@ def test_vectors_do_not_depend_on_other_documents_or_on_fixed_shapes(view: Lexic
         assert torch.allclose(vectors(view, text)[0], vector, atol=1e-6)
 
 
-def test_quantised_table_is_in_half_precision(view: LexicalView) -> None:
-    before = vectors(view, *TEXTS)
+def test_quantised_table_has_one_step_per_row() -> None:
+    rows = table() * np.logspace(-6, 0, len(table()))[:, None]  # a step for all rows would round most of them to zero
+    view = LexicalView(CONFIG).eval()
+    view.fill(hashes(), rows)
+    before, exact = vectors(view, *TEXTS), view.table.clone()
     view.quantise()
-    assert view.table.dtype == torch.float16
-    assert torch.allclose(vectors(view, *TEXTS), before, atol=1e-2)
+    assert view.table.dtype == torch.int8
+    rounded = view.table * view.step.unsqueeze(1)
+    assert ((rounded - exact).abs() <= exact.abs().amax(1, keepdim=True) / 254 + 1e-12).all()
+    assert torch.allclose(vectors(view, *TEXTS), before, atol=2e-2)
 
 
 def test_head_weighs_products_and_differences_of_unit_vectors() -> None:
