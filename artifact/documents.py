@@ -15,6 +15,10 @@ from artifact.errors import InvalidInput
 
 OnOverflow = Literal["windows", "head", "tail", "head_tail", "error"]
 
+WORD_FIELDS = 3
+"""Numbers of a word in the encoding of a document: its key, from 1 to 2^24; its id in the vocabulary, 0 for an unknown
+word; and 1 if it is in the first bytes of the document, its opening, else 0. Keys ascend."""
+
 Span = tuple[int, int]
 """(start, end) byte offsets of a part of a document."""
 
@@ -160,13 +164,28 @@ def combine(rows: Sequence[NDArray[np.float32]], *, has_one_label: bool = True) 
     return [power / total for power in powers]
 
 
-def pool(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Vector of a document: the mean of its rows' vectors.
+def pool(rows: NDArray[np.float32], num_words: int = 0) -> NDArray[np.float32]:
+    """Encoding of a document from those of its rows: the mean of their vectors, followed by their words.
 
-    Shape:  vectors (rows, dim); returns (dim,).
+    Shape:  rows (rows, dim + num_words * WORD_FIELDS); returns (dim + num_words * WORD_FIELDS,).
     """
-    mean: NDArray[np.float32] = vectors.mean(axis=0, dtype=np.float64).astype(np.float32)
-    return mean
+    dim = rows.shape[1] - num_words * WORD_FIELDS
+    mean: NDArray[np.float32] = rows[:, :dim].mean(axis=0, dtype=np.float64).astype(np.float32)
+    return np.concatenate((mean, _merged(rows[:, dim:].reshape(-1, WORD_FIELDS), num_words).ravel()))
+
+
+def _merged(words: NDArray[np.float32], count: int) -> NDArray[np.float32]:
+    """The distinct words with the smallest keys, as of one row: (W, WORD_FIELDS) -> (count, WORD_FIELDS).
+
+    Zeros follow the last word. A word is in the opening of the document if it is in that of any row.
+    """
+    words = words[words[:, 0] > 0]
+    words = words[np.lexsort((-words[:, 2], words[:, 0]))]
+    _, first = np.unique(words[:, 0], return_index=True)
+    merged = np.zeros((count, WORD_FIELDS), np.float32)
+    kept = words[first[:count]]
+    merged[: len(kept)] = kept
+    return merged
 
 
 def softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -20,9 +20,6 @@ from artifact.tasks.base import Task
 
 log = logging.getLogger(__name__)
 
-HEAD_ROWS = 256
-"""Fixed batch size of a matcher's head; a pair's score then does not depend on the number of other pairs."""
-
 
 @dataclass(frozen=True)
 class LoadedModel:
@@ -65,18 +62,18 @@ class LoadedModel:
         return self.task.unpack(self.backend.run(self.task.pack(rows, bucket)))
 
     def run_head(self, a: Floats, b: Floats) -> Floats:
-        """Logits (pairs,) of the head for vectors a and b (pairs, dim), computed in batches of HEAD_ROWS.
+        """Logits (pairs,) of the head for encodings a and b (pairs, encoding_size), in batches of `Task.head_rows`.
 
         Raises: any error of the runtime, unchanged.
         """
         assert self.head is not None
         graph = self.manifest.graphs[1]
         names, output = [spec.name for spec in graph.inputs], graph.outputs[0].name
-        logits = []
-        for first in range(0, len(a), HEAD_ROWS):
-            count = len(a[first : first + HEAD_ROWS])
-            chunk = np.zeros((2, HEAD_ROWS, a.shape[1]), np.float32)
-            chunk[0, :count], chunk[1, :count] = a[first : first + HEAD_ROWS], b[first : first + HEAD_ROWS]
+        logits, rows = [], self.task.head_rows
+        for first in range(0, len(a), rows):
+            count = len(a[first : first + rows])
+            chunk = np.zeros((2, rows, a.shape[1]), np.float32)
+            chunk[0, :count], chunk[1, :count] = a[first : first + rows], b[first : first + rows]
             logits.append(self.head.run(dict(zip(names, chunk, strict=True)))[output].reshape(-1)[:count])
         return np.concatenate(logits)
 

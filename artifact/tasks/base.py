@@ -26,12 +26,12 @@ class RunModel(NamedTuple):
 
 
 class RunHead(NamedTuple):
-    """Compute the match logits of pairs of vectors."""
+    """Compute the match logits of pairs of encodings."""
 
     a: Floats
-    """(pairs, dim)"""
+    """(pairs, encoding_size)"""
     b: Floats
-    """(pairs, dim)"""
+    """(pairs, encoding_size)"""
 
 
 Work = RunModel | RunHead
@@ -124,6 +124,9 @@ class Task(ABC):
     """Whether the inputs of a request without a model's name may choose another model than the default."""
     has_head: ClassVar[bool] = False
     """Whether pairs of outputs are computed by a second graph; the outputs of texts are then worth caching."""
+    head_rows: int = 256
+    """Fixed number of pairs in a batch of the head; a pair's score then does not depend on the number of other pairs.
+    """
     public: ClassVar[frozenset[str]]
     """Fields of the manifest that `/v1/models` returns, beside those of every task."""
 

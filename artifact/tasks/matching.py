@@ -1,6 +1,6 @@
-"""Text matching: documents -> vectors; pairs of vectors -> scores.
+"""Text matching: documents -> encodings; pairs of encodings -> scores.
 
-Each distinct text of a request is encoded once; vectors of texts seen before may come from a cache.
+Each distinct text of a request is encoded once; encodings of texts seen before may come from a cache.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from artifact.arrays import Array, Floats
-from artifact.documents import OnOverflow, Span, TextCoverage, bytes_used, cut, pool, sigmoid, take
+from artifact.documents import WORD_FIELDS, OnOverflow, Span, TextCoverage, bytes_used, cut, pool, sigmoid, take
 from artifact.encodings import as_text
 from artifact.errors import InvalidInput
 from artifact.manifest import Graph, TextManifest
@@ -22,19 +22,30 @@ CHUNK_ROWS = 512
 """Rows encoded before their vectors are cached: a ranking that missed its deadline can be retried from there."""
 
 
+JOINT_ROWS = 2
+"""`head_rows` of a head that compares words, which takes longer than a call for a few pairs."""
+
+
 class MatcherManifest(TextManifest):
-    """Documents -> vectors; pairs of vectors -> scores."""
+    """Documents -> encodings, which begin with a vector; pairs of encodings -> scores."""
 
     task: Literal["text-matching"]
     min_length: int = Field(gt=0)
     """Minimum length of a row in bytes; the model has no features for a shorter one, which is padded with spaces."""
     head: Graph
-    """Vectors of two documents -> logit that the documents match."""
+    """Encodings of two documents -> logit that the documents match."""
+    num_words: int = Field(default=0, ge=0)
+    """Maximum number of words in a document's encoding, after its vector; the head compares them."""
+
+    @property
+    def encoding_size(self) -> int:
+        """Length of a document's encoding: its vector, and WORD_FIELDS numbers for each word."""
+        return self.outputs[0].shape[1]
 
     @property
     def dim(self) -> int:
         """Dimension of a document's vector."""
-        return self.outputs[0].shape[1]
+        return self.encoding_size - self.num_words * WORD_FIELDS
 
     @property
     def graphs(self) -> tuple[Graph, ...]:
@@ -46,15 +57,17 @@ class MatcherManifest(TextManifest):
         if len(self.outputs) != 1 or len(self.outputs[0].shape) != 2 or self.outputs[0].shape[1] < 1:
             found = ", ".join(str(spec.shape) for spec in self.outputs)
             raise ValueError(f"a matcher's output has shape (-1, dim), not {found}")
-        expected = ((-1, self.dim), (-1, self.dim))
+        if self.dim < 1:
+            raise ValueError(f"num_words is {self.num_words}; encodings of {self.encoding_size} numbers are too short")
+        expected = ((-1, self.encoding_size), (-1, self.encoding_size))
         if (shapes := tuple(spec.shape for spec in self.head.inputs)) != expected:
-            raise ValueError(f"the head's inputs have shapes {shapes}; vectors need {expected}")
+            raise ValueError(f"the head's inputs have shapes {shapes}; encodings need {expected}")
         if (outputs := tuple(spec.shape for spec in self.head.outputs)) != ((-1, 1),):
             raise ValueError(f"the head's output has shape (-1, 1), not {', '.join(map(str, outputs))}")
         if {file.format for file in self.head.files} != {file.format for file in self.files}:
             raise ValueError("encoder and head must come in the same formats")
-        if {file.bucket for file in self.head.files} != {self.dim}:
-            raise ValueError(f"the head's bucket must be {self.dim}, the length of a vector")
+        if {file.bucket for file in self.head.files} != {self.encoding_size}:
+            raise ValueError(f"the head's bucket must be {self.encoding_size}, the length of an encoding")
         return self
 
 
@@ -110,10 +123,12 @@ class Ranking:
 
 
 class EncodedTexts(NamedTuple):
-    """Vectors of the texts of a request."""
+    """Encodings of the texts of a request."""
 
+    encodings: Floats
+    """(texts, encoding_size): vectors, not normalized, and words."""
     vectors: Floats
-    """(texts, dim), not normalized."""
+    """(texts, dim), the first part of the encodings."""
     coverages: Sequence[TextCoverage]
     cached: Sequence[bool] | None
     """Whether the vector of each text was in the cache; None without a cache."""
@@ -131,17 +146,22 @@ class Matching(Task):
 
     manifest: MatcherManifest
 
+    def __init__(self, manifest: MatcherManifest) -> None:
+        super().__init__(manifest)
+        if manifest.num_words:
+            self.head_rows = JOINT_ROWS
+
     def encode(
         self, texts: Sequence[LocatedText], on_overflow: OnOverflow, cache: VectorCache | None = None
     ) -> Computation[EncodedTexts]:
-        """Vectors of documents of any length: the mean of their rows' vectors.
+        """Encodings of documents of any length: the mean of their rows' vectors, and their rows' words.
 
         A document shorter than the model's min_length is padded with spaces.
 
         Args:
             texts: documents with their locations.
             on_overflow: how to read documents longer than the model's max_length.
-            cache: vectors of texts that were encoded before.
+            cache: encodings of texts that were encoded before.
 
         Raises: InvalidInput naming the document.
 
@@ -160,14 +180,15 @@ class Matching(Task):
         for chunk in _chunks(new):
             outputs = yield RunModel([row for rows in chunk.values() for row in rows])
             ends = np.cumsum([len(rows) for rows in chunk.values()])
-            for key, vectors in zip(chunk, np.split(np.stack(outputs), ends[:-1]), strict=True):
-                found[key] = pool(vectors)
+            for key, rows_of in zip(chunk, np.split(np.stack(outputs), ends[:-1]), strict=True):
+                found[key] = pool(rows_of, self.manifest.num_words)
                 if cache is not None:
                     cache.put(key, found[key])
         coverages = [
             TextCoverage(len(text), bytes_used(plan), len(plan), is_padded=len(text) < shortest) for text, plan in parts
         ]
-        return Answer(EncodedTexts(np.stack([found[key] for key in keys]), coverages, cached), coverages)
+        encodings = np.stack([found[key] for key in keys])
+        return Answer(EncodedTexts(encodings, encodings[:, : self.manifest.dim], coverages, cached), coverages)
 
     def score(
         self,
@@ -177,8 +198,8 @@ class Matching(Task):
     ) -> Computation[list[ScoredPair]]:
         """Probability that the documents of each pair belong together; arguments as in `encode`."""
         answer = yield from self.encode([text for pair in pairs for text in pair], on_overflow, cache)
-        vectors, coverages, _ = answer.value
-        (logits,) = yield RunHead(vectors[0::2], vectors[1::2])
+        encodings, _, coverages, _ = answer.value
+        (logits,) = yield RunHead(encodings[0::2], encodings[1::2])
         scored = map(ScoredPair, sigmoid(logits).tolist(), coverages[0::2], coverages[1::2])
         return Answer(list(scored), answer.coverages)
 
@@ -191,8 +212,8 @@ class Matching(Task):
     ) -> Computation[Ranking]:
         """Score of each document with the query, in the order of `documents`; arguments as in `encode`."""
         answer = yield from self.encode([query, *documents], on_overflow, cache)
-        vectors, coverages, cached = answer.value
-        (logits,) = yield RunHead(np.repeat(vectors[:1], len(documents), axis=0), vectors[1:])
+        encodings, _, coverages, cached = answer.value
+        (logits,) = yield RunHead(np.repeat(encodings[:1], len(documents), axis=0), encodings[1:])
         scores: list[float] = sigmoid(logits).tolist()
         known = None if cached is None else cached[1:]
         return Answer(Ranking(coverages[0], scores, coverages[1:], known), answer.coverages)

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from artifact.documents import WORD_FIELDS
 from artifact.tasks.any_series import SEASON_CLASSES
 from artifact.univariate.features import CONTEXT, FUTURE, PATCH
 from model.config.encoder import EncoderConfig
@@ -226,11 +227,28 @@ class LexicalViewConfig(Section):
         return self.dim * self.num_vectors if self.tower is None else self.tower.dim
 
 
+class JointViewConfig(Section):
+    """View of a matcher that reads the words of both documents together (model.nn.joint)."""
+
+    training: TrainingConfig
+    num_words: Annotated[int, allowed(lambda value: 1 <= value <= 1024, "in 1..1024")] = 320
+    """Maximum number of words that it reads of a document."""
+    dim: Annotated[int, allowed(lambda value: value >= 16 and value % 2 == 0, "even and at least 16")] = 32
+    hidden_dim: Count = 64
+    attention: Literal["none", "dba", "s3", "softmax"] = "dba"
+    """`dba`: cross-attention between the documents; `s3` and `softmax`: over the words of both, one after the other."""
+    dropout: Dropout = 0.1
+    min_pairs: CountOrZero = 10_000
+    """Number of training pairs from which the view is trained."""
+
+
 class MatcherConfig(Section):
-    """Dual encoder of byte documents, in one or two views (model.nn.matcher)."""
+    """Matcher of byte documents, in up to three views (model.nn.matcher)."""
 
     lexical_view: LexicalViewConfig | None = None
     """First view, fitted on counts of words; None for none."""
+    joint_view: JointViewConfig | None = None
+    """View of the words of both documents, beside a lexical view; None for none."""
     stem: StemConfig | None = None
     encoder: EncoderConfig | None = None
     """Encoder over the patches of the stem; `encoder.seq_len` is the number of patches. Both or none are present."""
@@ -245,6 +263,8 @@ class MatcherConfig(Section):
             raise ValueError("stem and encoder must both be sections, or both be absent")
         if self.encoder is None and self.lexical_view is None:
             raise ValueError("a matcher needs lexical_view, or stem and encoder")
+        if self.joint_view is not None and self.lexical_view is None:
+            raise ValueError("joint_view needs lexical_view, whose vocabulary it reads")
         if self.lexical_view is not None and self.encoder is not None:
             if not self.encoder.is_length_aware:
                 mode = self.encoder.mode
@@ -289,6 +309,16 @@ class MatcherConfig(Section):
     def dim(self) -> int:
         """Length of a document's vector."""
         return (self.lexical_view.total_dim if self.lexical_view else 0) + (self.encoder.dim if self.encoder else 0)
+
+    @property
+    def num_words(self) -> int:
+        """Number of words of a document that the joint view reads; 0 without one."""
+        return 0 if self.joint_view is None else self.joint_view.num_words
+
+    @property
+    def encoding_size(self) -> int:
+        """Length of a document's encoding: its vector, and the words for the joint view."""
+        return self.dim + self.num_words * WORD_FIELDS
 
     @property
     def buckets(self) -> tuple[int, ...]:

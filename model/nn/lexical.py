@@ -2,6 +2,7 @@
 
 import copy
 import math
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,6 +20,19 @@ from model.nn.words import WordHasher
 SMALLEST = 1e-12
 """Lower bound of squared lengths, so that a zero vector stays zero. A bound, because the exporter drops the addition of
 so small a number."""
+
+
+class Words(NamedTuple):
+    """Words of documents, as in `WordHasher`."""
+
+    hashes: Tensor
+    """Of the n-grams that end at each word, (rows, M)."""
+    ids: Tensor
+    """In the vocabulary, (rows, M)."""
+    doc_index: Tensor
+    """(M,)."""
+    position: Tensor
+    """(M,)."""
 
 
 class LexicalView(nn.Module):
@@ -61,17 +75,25 @@ class LexicalView(nn.Module):
 
     def forward(self, document: Tensor, lengths: Tensor) -> Tensor:
         """Project (B, N) bytes -> (B, total_dim)."""
-        u = self._project(document, lengths)
+        return self.project(document, lengths, self.find(document, lengths))
+
+    def find(self, document: Tensor, lengths: Tensor) -> Words:
+        """The words of (B, N) bytes."""
+        hashes, doc_index, position = self.words(document, lengths, has_fixed_shapes=self.has_fixed_shapes)
+        return Words(hashes, self.vocabulary(hashes.flatten()).reshape(hashes.shape), doc_index, position)
+
+    def project(self, document: Tensor, lengths: Tensor, words: Words) -> Tensor:
+        """Project (B, N) bytes, whose words were found, -> (B, total_dim)."""
+        u = self._sum(words, document.shape[0])
         if self.has_opening:
-            u = torch.cat((u, self._project(document[:, :OPENING], lengths.clamp(max=OPENING))), dim=1)
+            opening = self.find(document[:, :OPENING], lengths.clamp(max=OPENING))
+            u = torch.cat((u, self._sum(opening, document.shape[0])), dim=1)
         return u if self.tower is None else self.tower(u)
 
-    def _project(self, document: Tensor, lengths: Tensor) -> Tensor:
-        """Project (B, N) bytes -> (B, dim)."""
-        num_documents, num_rows = document.shape[0], self.table.shape[0]
-        hashes, doc_index, position = self.words(document, lengths, has_fixed_shapes=self.has_fixed_shapes)
-        ids = self.vocabulary(hashes.flatten()).reshape(hashes.shape)
-        hits = find_hits(ids, doc_index, torch.zeros_like(position), has_fixed_shapes=self.has_fixed_shapes)
+    def _sum(self, words: Words, num_documents: int) -> Tensor:
+        """Projection (B, dim) of the words of B documents."""
+        num_rows, places = self.table.shape[0], torch.zeros_like(words.position)
+        hits = find_hits(words.ids, words.doc_index, places, has_fixed_shapes=self.has_fixed_shapes)
         counts = count_occurrences(hits, num_documents, num_rows, has_fixed_shapes=self.has_fixed_shapes)
         weights = self.step[hits.ids] * (1 + torch.log(counts)) / counts
         rows = nn.functional.embedding(hits.ids, self.table).float() * weights.unsqueeze(1)

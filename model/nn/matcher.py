@@ -7,8 +7,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from artifact.documents import WORD_FIELDS
 from model.config.models import MatcherConfig
 from model.nn.encoder import Blocks, masked_mean
+from model.nn.joint import JointView, WordSketch
 from model.nn.lexical import LexicalHead, LexicalView
 from model.nn.stem import NgramStem
 
@@ -140,38 +142,52 @@ class Matcher(nn.Module):
 
 
 class ViewsEncoder(nn.Module):
-    """The vectors of both views of a document, one after the other.
+    """The vectors of a document, one after the other, followed by the words for the joint view.
 
-    Shape:  document (B, N) uint8; lengths (B,) int32; returns (B, C), the sum of the lengths of both vectors.
+    Shape:  document (B, N) uint8; lengths (B,) int32; returns (B, C), C the sum of the lengths of the vectors and of
+            the words, WORD_FIELDS each.
     """
 
-    def __init__(self, lexical: LexicalView, learned: DocumentEncoder | None) -> None:
+    def __init__(self, lexical: LexicalView, learned: DocumentEncoder | None, sketch: WordSketch | None) -> None:
         super().__init__()
-        self.lexical, self.learned = lexical, learned
+        self.lexical, self.learned, self.sketch = lexical, learned, sketch
 
     def for_cuda(self) -> "ViewsEncoder":
         """The same encoder for an export to CUDA. It shares the parameters."""
-        return ViewsEncoder(self.lexical.with_fixed_shapes(), self.learned and self.learned.for_cuda())
+        learned = None if self.learned is None else self.learned.for_cuda()
+        return ViewsEncoder(self.lexical.with_fixed_shapes(), learned, self.sketch)
 
     def forward(self, document: Tensor, lengths: Tensor) -> Tensor:
         """Encode (B, N) bytes -> (B, C)."""
-        u = self.lexical(document, lengths)
-        return u if self.learned is None else torch.cat((u, self.learned(document, lengths)), dim=1)
+        words = self.lexical.find(document, lengths)
+        parts = [self.lexical.project(document, lengths, words)]
+        if self.learned is not None:
+            parts.append(self.learned(document, lengths))
+        if self.sketch is not None:
+            single = words.hashes[0], words.ids[0], words.doc_index, words.position
+            parts.append(self.sketch(*single, document.shape[0]).flatten(1))
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
 
 class ViewsHead(nn.Module):
-    """Weighted sum of the logits of both views, plus a bias.
+    """Weighted sum of the logits of the views, plus a bias. `JointView` holds its own weight.
 
-    Shape:      a, b (B, C); returns (B, 1).
+    Shape:      a, b (B, C), encodings as in `ViewsEncoder`; returns (B, 1).
     Reference:  weights fitted on held-out data: stacked generalisation, Wolpert 1992, Neural Networks 5(2).
     """
 
     weights: Tensor
     bias: Tensor
 
-    def __init__(self, dim: int, lexical: LexicalHead, learned: MatchingHead | None) -> None:
+    def __init__(self, config: MatcherConfig) -> None:
         super().__init__()
-        self.dim, self.lexical, self.learned = dim, lexical, learned
+        assert config.lexical_view is not None
+        self.dims = config.lexical_view.total_dim, config.dim
+        self.lexical = LexicalHead(config.lexical_view)
+        self.learned = MatchingHead(config) if config.has_encoder else None
+        self.joint = None
+        if config.joint_view is not None:
+            self.joint = JointView(config.joint_view, config.lexical_view.num_ngrams)
         self.register_buffer("weights", torch.tensor([1.0, 0.0]))
         self.register_buffer("bias", torch.zeros(1))
 
@@ -180,18 +196,23 @@ class ViewsHead(nn.Module):
         """Replace the logit by scale * logit + shift, folded into the weights."""
         self.weights.mul_(scale)
         self.bias.mul_(scale).add_(shift)
+        if self.joint is not None:
+            self.joint.weight.mul_(scale)
 
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
-        """Logit (B, 1) of the vectors a and b, both (B, C)."""
-        logit: Tensor = self.weights[0] * self.lexical(a[..., : self.dim], b[..., : self.dim]) + self.bias
-        if self.learned is None:
-            return logit
-        learned: Tensor = self.learned(a[..., self.dim :], b[..., self.dim :])
-        return logit + self.weights[1] * learned
+        """Logit (B, 1) of the encodings a and b, both (B, C)."""
+        first, second = self.dims
+        logit: Tensor = self.weights[0] * self.lexical(a[..., :first], b[..., :first]) + self.bias
+        if self.learned is not None:
+            logit = logit + self.weights[1] * self.learned(a[..., first:second], b[..., first:second])
+        if self.joint is not None:
+            words = (torch.unflatten(x[..., second:], -1, (-1, WORD_FIELDS)) for x in (a, b))
+            logit = logit + self.joint(*words)
+        return logit
 
 
 class ViewsMatcher(nn.Module):
-    """Matcher in two views, which are fitted one after the other, or in the lexical view alone.
+    """Matcher in up to three views, which are fitted one after the other.
 
     Its graphs are those of `Matcher`: encoder and head.
     """
@@ -199,9 +220,12 @@ class ViewsMatcher(nn.Module):
     def __init__(self, config: MatcherConfig) -> None:
         super().__init__()
         assert config.lexical_view is not None
-        learned = (DocumentEncoder(config), MatchingHead(config)) if config.has_encoder else (None, None)
-        self.encoder = ViewsEncoder(LexicalView(config.lexical_view), learned[0])
-        self.head = ViewsHead(config.lexical_view.total_dim, LexicalHead(config.lexical_view), learned[1])
+        sketch = None
+        if config.joint_view is not None:
+            sketch = WordSketch(config.joint_view.num_words, config.lexical_view.num_ngrams)
+        learned = DocumentEncoder(config) if config.has_encoder else None
+        self.encoder = ViewsEncoder(LexicalView(config.lexical_view), learned, sketch)
+        self.head = ViewsHead(config)
 
     def forward(self, document: Tensor, lengths: Tensor) -> Tensor:
         """Encode (B, N) bytes -> (B, C)."""
@@ -221,3 +245,5 @@ class ViewsMatcher(nn.Module):
         self.encoder.lexical.quantise()
         if self.encoder.learned is not None:
             self.encoder.learned.stem.quantise()
+        if self.head.joint is not None:
+            self.head.joint.quantise()

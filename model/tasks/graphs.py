@@ -13,7 +13,7 @@ from torch import nn
 
 from artifact.backends import create_backend
 from artifact.backends.base import Device
-from artifact.documents import pad_rows
+from artifact.documents import WORD_FIELDS, pad_rows
 from artifact.manifest import Graph
 from model.nn.float16 import with_float16_blocks
 
@@ -105,10 +105,20 @@ def golden_documents(length: int) -> Arrays:
     return {"bytes": padded, "lengths": lengths}
 
 
-def golden_vectors(width: int) -> Arrays:
-    """Random vectors: a and b, both (8, width) float32."""
-    vectors = np.random.default_rng(0).standard_normal((2, 8, width)).astype(np.float32)
-    return dict(zip("ab", vectors, strict=True))
+def golden_encodings(dim: int, num_words: int) -> Arrays:
+    """Random encodings of documents: a and b, both (8, dim + num_words * WORD_FIELDS) float32.
+
+    The documents have from no words to all; one word in two is unknown, and most are also in the other document.
+    """
+    generator = np.random.default_rng(0)
+    encodings = generator.standard_normal((2, 8, dim)).astype(np.float32)
+    words = np.zeros((2, 8, num_words, WORD_FIELDS), np.float32)
+    for document in np.ndindex(2, 8):
+        count = num_words * document[1] // 7
+        keys = np.sort(generator.choice(np.arange(1, num_words + num_words // 4 + 1), count, replace=False))
+        words[document][:count] = np.stack((keys, keys * (keys % 2), generator.integers(2, size=count)), axis=1)
+    both = np.concatenate((encodings, words.reshape(2, 8, -1)), axis=2)
+    return dict(zip("ab", both, strict=True))
 
 
 def golden_windows(length: int, channels: int) -> Arrays:

@@ -14,7 +14,7 @@ from artifact.arrays import Doubles
 from artifact.documents import cut, take
 from model.config.models import OPENING, LexicalViewConfig
 from model.data.splits import folds
-from model.nn.lexical import LexicalHead, LexicalView
+from model.nn.matcher import ViewsMatcher
 from model.nn.tower import Tower, TowerMatcher
 from model.nn.words import WordHasher
 from model.progress import progress
@@ -36,6 +36,8 @@ STRENGTHS = (0.0, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1)
 COSINE = 30.0
 """Standard deviation of the cosine as a feature; that of the others is 1. Its weight is hardly regularised."""
 MAX_ITERATIONS = 300
+FREQUENT = 0.3
+"""The joint view does not read words that are in a larger share of the documents."""
 SMALLEST = 1e-12
 SMALLEST_SQUARE = 1e-6
 """Squared singular value below which a singular vector is a rounding error."""
@@ -100,6 +102,8 @@ class FittedLexical:
     """(R,)."""
     table: Doubles
     """(R, dim)."""
+    frequencies: Doubles
+    """Share of the documents that contain each n-gram, (R,)."""
     weights: Weights
     tower: Tower | None = None
 
@@ -111,13 +115,16 @@ class FittedLexical:
             self, weights=Weights(weights[None, None], np.zeros((1, len(weights))), bias), tower=trained.tower
         )
 
-    def fill(self, view: LexicalView, head: LexicalHead) -> None:
+    def fill(self, model: ViewsMatcher) -> None:
         """Copy the parameters into a model."""
+        view = model.encoder.lexical
         view.fill(self.hashes, self.table)
-        head.fill(*self.weights)
+        model.head.lexical.fill(*self.weights)
         if self.tower is not None:
             assert view.tower is not None
             view.tower.load_state_dict(self.tower.state_dict())
+        if model.encoder.sketch is not None:
+            model.encoder.sketch.fill(self.frequencies > FREQUENT)
 
 
 @dataclass(frozen=True)
@@ -218,7 +225,8 @@ def fit(
         counted.append(_openings(texts, choice.longest, config, counted[0]))
     a, b = _of_pairs(_stacked(projection, counted), pairs.index)
     (weights,) = fit_weights(a, b, pairs.targets, [choice.strength])
-    return FittedLexical(projection.hashes, projection.table, weights)
+    frequencies = counted[0].document_sets().getnnz(axis=0) / len(texts)
+    return FittedLexical(projection.hashes, projection.table, frequencies, weights)
 
 
 def _openings(texts: Sequence[bytes], longest: int, config: LexicalViewConfig, whole: Counted) -> Counted:

@@ -1,10 +1,10 @@
-"""Training of a matcher of own pairs: the lexical view, its tower, the encoder, and the weights of both views.
+"""Training of a matcher of own pairs: the lexical view, its tower, the encoder, the joint view, and their weights.
 
 Used by the commands through `model.tasks`.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -20,16 +20,19 @@ from model.config.run import MatchingRun
 from model.data.pairs import Pairs
 from model.data.sampling import sample
 from model.errors import UserError
+from model.nn.joint import JointView
 from model.nn.matcher import Matcher, ViewsMatcher
+from model.nn.tower import TowerMatcher
 from model.tasks import tfidf
 from model.tasks.base import Finished
 from model.tasks.comparison import difference
 from model.tasks.graphs import module_functions
+from model.tasks.joint import JointLearner, words_of
 from model.tasks.lexical import Choice, FittedLexical, LabelledPairs, Weights, choose, fit
 from model.tasks.link import Outputs
-from model.tasks.matching import MatchingTask, PairTask
-from model.tasks.tower import TowerLearner, vectors_of_windows
-from model.tasks.views import cross_entropies, fit_weights, held_out_logits, is_better
+from model.tasks.matching import MatchingTask, PairLearner, PairTask
+from model.tasks.tower import TowerLearner, encodings_of_windows
+from model.tasks.views import combined, cross_entropies, fit_weights, held_out_logits, is_better
 from model.training import checkpoint
 from model.training.checkpoint import BEST, FINAL, LAST, Progress, RunFolder
 from model.training.loop import peak_memory_bytes
@@ -40,9 +43,9 @@ VIEW_FILE = "lexical-view.npz"
 """File of a run folder: the fitted lexical view."""
 CHOICE = "lexical_view"
 """Key of a fact: hyperparameters of the lexical view that training chose."""
-HAS_TOWER, HAS_ENCODER = "has_tower", "has_encoder"
-"""Keys of facts: whether training kept the tower, and the encoder."""
-LEXICAL_STAGE, TOWER_STAGE, ENCODER_STAGE = "lexical view", "tower", "encoder"
+HAS_TOWER, HAS_ENCODER, HAS_JOINT = "has_tower", "has_encoder", "has_joint_view"
+"""Keys of facts: whether training kept the tower, the encoder, and the joint view."""
+LEXICAL_STAGE, TOWER_STAGE, ENCODER_STAGE, JOINT_STAGE = "lexical view", "tower", "encoder", "joint view"
 """Names of stages."""
 MAX_PAIRS, MAX_BYTES = 20_000, 200_000_000
 """Maximum number of the pairs on which the lexical view is fitted, and of the bytes of both texts of all; of more, a
@@ -51,7 +54,7 @@ random sample is used."""
 
 @dataclass(frozen=True)
 class LexicalMatchingTask(PairTask):
-    """Text matching by a lexical view, and by an encoder where it helps."""
+    """Text matching by a lexical view, and by an encoder and a joint view where they help."""
 
     @property
     def recipe(self) -> MatchingRun:
@@ -64,27 +67,44 @@ class LexicalMatchingTask(PairTask):
             changes["lexical_view"] = view if self.facts.get(HAS_TOWER) else view.model_copy(update={"tower": None})
         if not self.facts.get(HAS_ENCODER, config.has_encoder):
             changes |= {"stem": None, "encoder": None}
+        if not self.facts.get(HAS_JOINT):
+            changes["joint_view"] = None
         return self.config.model_copy(update={"model": config.model_copy(update=changes)})
 
     def of_encoder(self) -> MatchingTask:
         """The task of the encoder alone, which learns as a matcher without a lexical view."""
-        model = self.config.model.model_copy(update={"lexical_view": None})
+        model = self.config.model.model_copy(update={"lexical_view": None, "joint_view": None})
         return MatchingTask(self.config.model_copy(update={"model": model}), self.facts)
 
-    def with_tower(self, has_tower: bool) -> "LexicalMatchingTask":
-        """The task of the lexical view alone, with or without its tower; with it, training is that of the tower."""
-        view, facts = self.config.model.lexical_view, {**self.facts, HAS_TOWER: has_tower, HAS_ENCODER: False}
+    def plain(self) -> "LexicalMatchingTask":
+        """The task of the lexical view alone, without a tower."""
+        return replace(self, facts={**self.facts, HAS_TOWER: False, HAS_ENCODER: False, HAS_JOINT: False})
+
+    def with_tower(self) -> "LexicalMatchingTask":
+        """The task of the lexical view alone, with its tower; training is that of the tower."""
+        view, plain = self.config.model.lexical_view, self.plain()
         assert view is not None
-        if not has_tower:
-            return replace(self, facts=facts)
         assert view.tower is not None
-        return replace(self, config=self.config.model_copy(update={"training": view.tower.training}), facts=facts)
+        config = self.config.model_copy(update={"training": view.tower.training})
+        return replace(plain, config=config, facts={**plain.facts, HAS_TOWER: True})
+
+    def with_joint(self) -> "LexicalMatchingTask":
+        """The task of the lexical view without a tower and the joint view, whose training it is."""
+        view, plain = self.config.model.joint_view, self.plain()
+        assert view is not None
+        config = self.config.model_copy(update={"training": view.training})
+        return replace(plain, config=config, facts={**plain.facts, HAS_JOINT: True})
 
     def trains_tower(self, data: Pairs) -> bool:
         """Whether there are enough pairs to train the tower."""
         view = self.config.model.lexical_view
         assert view is not None
         return view.tower is not None and len(self.pairs(data, "train")) >= view.tower.min_pairs
+
+    def trains_joint(self, data: Pairs) -> bool:
+        """Whether there are enough pairs to train the joint view."""
+        view = self.config.model.joint_view
+        return view is not None and len(self.pairs(data, "train")) >= view.min_pairs
 
     def trains_encoder(self, data: Pairs) -> bool:
         """Whether there are enough pairs to train the encoder."""
@@ -97,7 +117,8 @@ class LexicalMatchingTask(PairTask):
             Stage(LEXICAL_STAGE, partial(fit_lexical, self, data)),
             Stage(TOWER_STAGE, partial(fit_tower, self, data), (LEXICAL_STAGE,)),
             Stage(ENCODER_STAGE, partial(fit_encoder, self, data)),
-            Stage(MODEL, partial(weigh_views, self), (LEXICAL_STAGE, TOWER_STAGE, ENCODER_STAGE)),
+            Stage(JOINT_STAGE, partial(fit_joint, self, data), (LEXICAL_STAGE,)),
+            Stage(MODEL, partial(weigh_views, self), (LEXICAL_STAGE, TOWER_STAGE, ENCODER_STAGE, JOINT_STAGE)),
         ]
         if self.config.data.final_fit:
             stages.append(Stage("final fit", partial(fit_lexical_on_all, self, data), (MODEL,)))
@@ -112,7 +133,11 @@ class LexicalMatchingTask(PairTask):
         line = f"the model is the lexical view ({described(Choice(**self.facts[CHOICE]))})"
         losses = {record["stage"]: record["validation_cross_entropy"] for record in progress.history}
         without = LEXICAL_STAGE
-        for stage, fact, kind in ((TOWER_STAGE, HAS_TOWER, ""), (ENCODER_STAGE, HAS_ENCODER, " with S3Attention")):
+        for stage, fact, kind in (
+            (TOWER_STAGE, HAS_TOWER, ""),
+            (ENCODER_STAGE, HAS_ENCODER, " with S3Attention"),
+            (JOINT_STAGE, HAS_JOINT, ""),
+        ):
             if stage in losses:
                 line += f"{', with the' if self.facts[fact] else '; without the'} {stage}{kind}: validation "
                 line += f"cross-entropy {losses[stage]:.4f} with it, {losses[without]:.4f} without"
@@ -170,6 +195,14 @@ class EncoderStage:
     view: View
 
 
+@dataclass(frozen=True)
+class JointStage:
+    """Output of the stage `joint view`."""
+
+    model: JointView
+    view: View
+
+
 def described(choice: Choice) -> str:
     """The hyperparameters of the lexical view in words."""
     words = "words" if choice.longest == 1 else f"n-grams of up to {choice.longest} words"
@@ -200,11 +233,12 @@ def fit_lexical(task: LexicalMatchingTask, data: Pairs, folder: RunFolder) -> Le
         checkpoint.write_arrays(path, _fitted_lexical(task, data))
     with checkpoint.reading_result(path) as file, np.load(file) as stored:
         choice = Choice(*(stored[name].item() for name in Choice._fields))
-        fitted = FittedLexical(stored["hashes"], stored["table"], Weights(*(stored[name] for name in Weights._fields)))
+        weights = Weights(*(stored[name] for name in Weights._fields))
+        fitted = FittedLexical(stored["hashes"], stored["table"], stored["frequencies"], weights)
         seconds = stored["seconds"].item()
-    task = replace(task, facts={**task.facts, CHOICE: choice._asdict(), HAS_TOWER: False, HAS_ENCODER: False})
+    task = replace(task, facts={**task.facts, CHOICE: choice._asdict()}).plain()
     model = task.build()
-    fitted.fill(model.encoder.lexical, model.head.lexical)
+    fitted.fill(model)
     return LexicalStage(task, fitted, model, _view(LEXICAL_STAGE, task, model, data, folder, seconds))
 
 
@@ -224,6 +258,7 @@ def _fitted_lexical(task: LexicalMatchingTask, data: Pairs) -> dict[str, Any]:
         **fitted.weights._asdict(),
         "hashes": fitted.hashes,
         "table": fitted.table,
+        "frequencies": fitted.frequencies,
         "seconds": time.perf_counter() - started,
     }
 
@@ -242,9 +277,9 @@ def fit_tower(task: LexicalMatchingTask, data: Pairs, folder: RunFolder, lexical
     progress = fit_gradients(learner, inside)
     trained = learner.build()
     checkpoint.load_best(trained, inside.path)
-    fitted, known = lexical.fitted.with_tower(trained), lexical.task.with_tower(True)
+    fitted, known = lexical.fitted.with_tower(trained), lexical.task.with_tower()
     model = known.build()
-    fitted.fill(model.encoder.lexical, model.head.lexical)
+    fitted.fill(model)
     return LexicalStage(known, fitted, model, _view(TOWER_STAGE, known, model, data, folder, progress.seconds))
 
 
@@ -252,11 +287,46 @@ def _tower_learner(
     task: LexicalMatchingTask, fitted: FittedLexical, data: Pairs, pairs: NDArray[np.int64], folder: RunFolder
 ) -> TowerLearner:
     """What trains the tower, on vectors of all documents of the pairs. `fitted` has no tower."""
-    plain = task.with_tower(False)
-    model = plain.build()
-    fitted.fill(model.encoder.lexical, model.head.lexical)
-    windows = vectors_of_windows(plain, model, data, pairs, folder.device)
-    return TowerLearner(task.with_tower(True), data, task.pairs(data, "train"), windows)
+    windows = _encodings(task.plain(), fitted, data, pairs, folder)
+    return TowerLearner(task.with_tower(), data, task.pairs(data, "train"), windows)
+
+
+def fit_joint(task: LexicalMatchingTask, data: Pairs, folder: RunFolder, lexical: LexicalStage) -> JointStage | None:
+    """Train the joint view, or resume it, in the folder `joint view`; None if there are too few pairs.
+
+    Raises: UserError.
+    """
+    if not task.trains_joint(data):
+        return None
+    pairs = np.concatenate([task.pairs(data, split) for split in ("train", "val")])
+    learner = _joint_learner(lexical.task, lexical.fitted, data, pairs, folder)
+    check_steps(learner.examples_per_epoch, learner.config.training)
+    inside = folder.inside(JOINT_STAGE, learner.config)
+    progress = fit_gradients(learner, inside)
+    model = learner.build()
+    checkpoint.load_best(model, inside.path)
+    pairs = task.pairs(data, "val")
+    logits, targets = learner.logits(model.eval().to(folder.device), pairs, folder.device), data.targets(pairs)
+    examples = len(task.pairs(data, "train"))
+    return JointStage(model.cpu(), View(logits[:, None], targets[:, None], progress.seconds, examples))
+
+
+def _joint_learner(
+    task: LexicalMatchingTask, fitted: FittedLexical, data: Pairs, pairs: NDArray[np.int64], folder: RunFolder
+) -> JointLearner:
+    """What trains the joint view, on the words of all documents of the pairs. `fitted` has no tower."""
+    known = task.with_joint()
+    words = words_of(_encodings(known, fitted, data, pairs, folder), known.recipe.model.num_words)
+    return JointLearner(known, data, task.pairs(data, "train"), words, fitted.frequencies)
+
+
+def _encodings(
+    task: LexicalMatchingTask, fitted: FittedLexical, data: Pairs, pairs: NDArray[np.int64], folder: RunFolder
+) -> Mapping[int, Outputs]:
+    """Encodings of the windows (windows, C) of each document of the pairs, by a model without a tower."""
+    model = task.build()
+    fitted.fill(model)
+    return encodings_of_windows(task, model, data, pairs, folder.device)
 
 
 def fit_encoder(task: LexicalMatchingTask, data: Pairs, folder: RunFolder) -> EncoderStage | None:
@@ -292,8 +362,12 @@ def weigh_views(
     lexical: LexicalStage,
     tower: LexicalStage | None,
     encoder: EncoderStage | None,
+    joint: JointStage | None,
 ) -> Progress:
-    """Keep the tower, then the encoder, or leave them out, and combine the views; writes best.pt and last.pt."""
+    """Keep the tower, the encoder and the joint view, or leave each out, and combine them; writes best.pt and last.pt.
+
+    Each is judged beside those kept before it.
+    """
     record, losses = _record(LEXICAL_STAGE, task, lexical.view, None)
     records, views = [record], [lexical.view]
     if tower is not None:
@@ -301,17 +375,29 @@ def weigh_views(
         records, views = [*records, found], [*views, tower.view]
         if _is_kept(TOWER_STAGE, losses_with, losses):
             lexical, record, losses = tower, found, losses_with
-    first, model, facts = lexical.view, lexical.model, {**folder.facts, **lexical.task.facts}
-    weights = fit_weights(first.logits, None, first.targets)
+    first, facts = lexical.view, {**folder.facts, **lexical.task.facts}
+    weights, joint_weight, second = fit_weights(first.logits, None, first.targets), 0.0, None
     if encoder is not None:
         found, losses_with = _record(ENCODER_STAGE, task, first, encoder.view)
         records, views = [*records, found], [*views, encoder.view]
         both = fit_weights(first.logits, encoder.view.logits, first.targets)
         if _is_kept(ENCODER_STAGE, losses_with, losses, weight=both[1]):
-            facts, weights, record = {**facts, HAS_ENCODER: True}, both, found
-            model = replace(task, facts=facts).build()
-            lexical.fitted.fill(model.encoder.lexical, model.head.lexical)
-            model.join(encoder.model)
+            facts, weights, record, losses = {**facts, HAS_ENCODER: True}, both, found, losses_with
+            second = encoder.view.logits
+    if joint is not None:
+        first = replace(first, logits=combined(first.logits, second, weights))
+        found, losses_with = _record(JOINT_STAGE, task, first, joint.view)
+        records, views = [*records, found], [*views, joint.view]
+        scale, joint_weight = fit_weights(first.logits, joint.view.logits, first.targets)
+        if _is_kept(JOINT_STAGE, losses_with, losses, weight=joint_weight):
+            facts, weights, record = {**facts, HAS_JOINT: True}, (weights[0] * scale, weights[1] * scale), found
+    model = replace(task, facts=facts).build()
+    lexical.fitted.fill(model)
+    if encoder is not None and facts[HAS_ENCODER]:
+        model.join(encoder.model)
+    if joint is not None and model.head.joint is not None:
+        model.head.joint.load_state_dict(joint.model.state_dict())
+        model.head.joint.weight.fill_(joint_weight)
     model.head.weights.copy_(torch.tensor(weights))
     progress = folder.started()
     progress.best, progress.epoch = record[f"validation_{task.metric}"], task.config.training.epochs
@@ -331,19 +417,17 @@ def _is_kept(stage: str, losses: Doubles, before: Doubles, weight: float = 1.0) 
     return is_kept
 
 
-def _record(
-    stage: str, task: LexicalMatchingTask, lexical: View, encoder: View | None
-) -> tuple[dict[str, Any], Doubles]:
+def _record(stage: str, task: LexicalMatchingTask, first: View, second: View | None) -> tuple[dict[str, Any], Doubles]:
     """Validation metrics with the views up to a stage, and the cross-entropy of each pair.
 
     The views are combined with weights that are fitted on other pairs.
     """
-    logits = held_out_logits(lexical.logits, None if encoder is None else encoder.logits, lexical.targets)
-    losses, view = cross_entropies(logits, lexical.targets), lexical if encoder is None else encoder
-    ranked = logits if encoder is not None else lexical.logits  # one weight does not change the order of pairs
+    logits = held_out_logits(first.logits, None if second is None else second.logits, first.targets)
+    losses, view = cross_entropies(logits, first.targets), first if second is None else second
+    ranked = logits if second is not None else first.logits  # one weight does not change the order of pairs
     return {
         "stage": stage,
-        f"validation_{task.metric}": task.value(ranked[:, 0], lexical.targets[:, 0]),
+        f"validation_{task.metric}": task.value(ranked[:, 0], first.targets[:, 0]),
         "validation_cross_entropy": float(losses.mean()),
         "examples_per_second": view.examples / view.seconds,
         "peak_memory_bytes": peak_memory_bytes(torch.device("cpu")),
@@ -351,7 +435,7 @@ def _record(
 
 
 def fit_lexical_on_all(task: LexicalMatchingTask, data: Pairs, folder: RunFolder, progress: Progress) -> None:
-    """Fit the lexical view and its tower again, on the pairs of all splits; the encoder and the weights remain.
+    """Fit the lexical view, its tower and the joint view again, on the pairs of all splits; the rest remains.
 
     Writes final.pt.
     """
@@ -365,13 +449,26 @@ def fit_lexical_on_all(task: LexicalMatchingTask, data: Pairs, folder: RunFolder
     assert task.config.model.lexical_view is not None
     pairs = np.concatenate([task.pairs(data, split) for split in ("train", "val", "test")])
     texts, found = labelled(task, data, pairs)
-    fitted = fit(texts, found, task.config.model.lexical_view, Choice(**task.facts[CHOICE]), task.config.seed)
+    plain = fit(texts, found, task.config.model.lexical_view, Choice(**task.facts[CHOICE]), task.config.seed)
+    fitted = plain
     if task.facts.get(HAS_TOWER):
-        learner = _tower_learner(task, fitted, data, pairs, folder)
-        inside, trained = folder.inside(TOWER_STAGE, learner.config), learner.build()
-        fit_on_all(learner, inside, checkpoint.load(inside.path / BEST).progress)
-        checkpoint.load_weights(trained, checkpoint.load(inside.path / FINAL).state, inside.path / FINAL)
-        fitted = fitted.with_tower(trained)
-    fitted.fill(model.encoder.lexical, model.head.lexical)
+        learner = _tower_learner(task, plain, data, pairs, folder)
+        tower = _fitted_on_all(learner, folder.inside(TOWER_STAGE, learner.config))
+        assert isinstance(tower, TowerMatcher)
+        fitted = plain.with_tower(tower)
+    fitted.fill(model)
+    if model.head.joint is not None:
+        of_words, weight = _joint_learner(task, plain, data, pairs, folder), model.head.joint.weight.clone()
+        joint = _fitted_on_all(of_words, folder.inside(JOINT_STAGE, of_words.config))
+        model.head.joint.load_state_dict(joint.state_dict())
+        model.head.joint.weight.copy_(weight)
     replace(folder, facts=best.facts).save(FINAL, progress, {"model": model.state_dict()})
     print(f"{path}: lexical view fitted on all {len(pairs)} pairs")
+
+
+def _fitted_on_all(learner: PairLearner, folder: RunFolder) -> nn.Module:
+    """What a learner trains on the pairs of all splits, for as many epochs as the best model of the folder had."""
+    fit_on_all(learner, folder, checkpoint.load(folder.path / BEST).progress)
+    model = learner.build()
+    checkpoint.load_weights(model, checkpoint.load(folder.path / FINAL).state, folder.path / FINAL)
+    return model

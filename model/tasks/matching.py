@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from artifact.arrays import Doubles
 from artifact.documents import pad_rows, pool
-from artifact.loading import HEAD_ROWS
 from artifact.manifest import ExportManifest, Result
 from model.config.run import MatchingRun
 from model.data.own import DataFiles, OwnTexts, read_own
@@ -21,7 +20,7 @@ from model.nn.matcher import Matcher, ViewsMatcher
 from model.nn.tower import TowerMatcher
 from model.tasks import tfidf
 from model.tasks.base import BASELINE, FINGERPRINT, SPLITS, Finished, Measurement, TrainingTask
-from model.tasks.graphs import Arrays, ExportGraph, GraphFunction, golden_documents, golden_vectors, module_functions
+from model.tasks.graphs import Arrays, ExportGraph, GraphFunction, golden_documents, golden_encodings, module_functions
 from model.tasks.link import DEGREE, SIGMOID, Outputs, Sigmoid, Targets, area_under_roc, spearman
 from model.tasks.predictions import PairPredictions, Rival
 from model.tasks.rows import run_on_windows
@@ -34,6 +33,8 @@ FREQUENCY_DOCUMENTS = 3000
 """Number of training documents in which n-grams are counted, for their initial weights."""
 VALIDATION_PAIRS = 1500
 """Maximum number of validation pairs that select the best epoch; all pairs would take minutes per epoch."""
+HEAD_ROWS = 16
+"""Number of pairs that the head compares at once."""
 CONTRAST = 1.0
 """Weight of the contrastive loss."""
 RIVALS = {
@@ -120,18 +121,19 @@ class PairTask(TrainingTask[MatchingRun, OwnTexts | Path, Pairs]):
 
     def graphs(self, model: nn.Module) -> tuple[ExportGraph, ...]:
         assert isinstance(model, Matcher | ViewsMatcher)
-        dim = self.recipe.model.dim
+        config = self.recipe.model
+        golden = golden_encodings(config.dim, config.num_words)
         return (
             ExportGraph(
                 "model",
                 model.encoder,
                 golden_documents(self.length),
                 ("vectors",),
-                self.recipe.model.buckets,
+                config.buckets,
                 model.encoder.for_cuda(),
                 fixed_for_all_batches=True,
             ),
-            ExportGraph("head", model.head, golden_vectors(dim), ("logits",), (dim,)),
+            ExportGraph("head", model.head, golden, ("logits",), (config.encoding_size,)),
         )
 
     def finish(self, model: nn.Module, final: nn.Module | None, data: Pairs) -> Finished:
@@ -205,9 +207,9 @@ class PairTask(TrainingTask[MatchingRun, OwnTexts | Path, Pairs]):
         index = index.reshape(-1, 2)
         texts = [data.texts[i][: self.config.data.max_bytes] for i in needed]
         encoded = run_on_windows(encode, texts, self.length, self.overlap, self.recipe.model.buckets)
-        vectors = np.stack([pool(part) for part in encoded])
+        encodings = np.stack([pool(part, self.recipe.model.num_words) for part in encoded])
         logits = [
-            compare({"a": vectors[part[:, 0]], "b": vectors[part[:, 1]]})
+            compare({"a": encodings[part[:, 0]], "b": encodings[part[:, 1]]})
             for part in np.split(index, range(HEAD_ROWS, len(index), HEAD_ROWS))
         ]
         return np.concatenate(logits)[:, 0], data.targets(pairs)
@@ -218,6 +220,7 @@ class PairTask(TrainingTask[MatchingRun, OwnTexts | Path, Pairs]):
             "min_length": self.recipe.model.shortest,
             "max_length": self.length,
             "window_overlap": self.overlap,
+            "num_words": self.recipe.model.num_words,
         }
 
     def of_export(self, manifest: ExportManifest, folder: Path) -> Self:
@@ -284,7 +287,7 @@ class PairLearner(TaskLearner):
         documents, lengths = self.inputs(chosen[:INITIAL_DOCUMENTS])
         model.encoder.standardise(documents.to(device), lengths.to(device))
 
-    def inputs(self, documents: Sequence[int] | NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+    def inputs(self, documents: Sequence[int] | NDArray[np.int64]) -> tuple[Tensor, ...]:
         """What the model reads of documents.
 
         Shape:  the first `length` bytes, padded (B, length) uint8, lengths (B,) int32.

@@ -34,7 +34,7 @@ class TowerLearner(PairLearner):
         windows, _ = self.inputs(np.unique(self.train[:, :2]))
         model.tower.standardise(windows.to(device))
 
-    def inputs(self, documents: Sequence[int] | NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+    def inputs(self, documents: Sequence[int] | NDArray[np.int64]) -> tuple[Tensor, ...]:
         """What the tower reads of documents.
 
         Shape:  vectors of the windows (W, P * D), place in `documents` of the document of each (W,).
@@ -54,10 +54,10 @@ class TowerLearner(PairLearner):
         return self.task.value(logits, self.data.targets(pairs))
 
 
-def vectors_of_windows(
+def encodings_of_windows(
     task: PairTask, model: ViewsMatcher, data: Pairs, pairs: NDArray[np.int64], device: torch.device
 ) -> Mapping[int, Outputs]:
-    """Vectors of the windows (windows, C) of each document of the pairs, as the exported encoder computes them."""
+    """Encodings of the windows (windows, C) of each document of the pairs, as the exported encoder computes them."""
     documents = np.unique(pairs[:, :2]).tolist()
     encode = module_functions(task.graphs(model), device)[0]
     texts = [data.texts[i][: task.config.data.max_bytes] for i in documents]

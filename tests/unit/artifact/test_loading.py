@@ -13,7 +13,7 @@ from artifact.arrays import Array
 from artifact.backends.base import Tensors
 from artifact.errors import BadExport
 from artifact.exports import version_folder, versions_of
-from artifact.loading import HEAD_ROWS, find_exports, find_versions, load_export
+from artifact.loading import find_exports, find_versions, load_export
 from artifact.tasks.forecasting import Forecasting
 from artifact.tasks.matching import MatcherManifest
 from tests.support.models import Backend, classifier, forecaster, head_of, matcher
@@ -116,10 +116,10 @@ def test_windows_have_the_shape_of_the_input() -> None:
     assert found.tolist() == [[[6, 7]] * 3, [[14, 15]] * 3]
 
 
-@pytest.mark.parametrize("count", [1, HEAD_ROWS, 2 * HEAD_ROWS + 1])
+@pytest.mark.parametrize("count", [1, 256, 513])
 def test_head_computes_chunks_of_one_size(count: int) -> None:
     model = matcher()
     a, b = np.ones((count, 2), np.float32), np.zeros((count, 2), np.float32)
     b[:, 0] = np.arange(count)
     assert model.run_head(a, b) == pytest.approx(np.log1p(np.arange(count)), rel=1e-6)
-    assert head_of(model).batches == [HEAD_ROWS] * -(-count // HEAD_ROWS)
+    assert head_of(model).batches == [256] * -(-count // 256)

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from model.tasks.graphs import golden_documents, golden_vectors, golden_windows
+from artifact.documents import WORD_FIELDS
+from model.tasks.graphs import golden_documents, golden_encodings, golden_windows
 
 
 @pytest.mark.parametrize("length", [64, 512, 4096])
@@ -17,13 +18,25 @@ def test_golden_documents_have_edge_lengths_and_all_bytes(length: int) -> None:
     assert documents.max() > 127
 
 
-def test_golden_vectors_are_in_single_precision() -> None:
-    golden = golden_vectors(16)
+def test_golden_encodings_are_in_single_precision() -> None:
+    golden = golden_encodings(16, 0)
     assert list(golden) == ["a", "b"]
     for array in golden.values():
         assert array.shape == (8, 16)
         assert str(array.dtype) == "float32"
     assert not np.array_equal(golden["a"], golden["b"])
+
+
+def test_golden_encodings_have_from_no_words_to_all_and_some_are_shared() -> None:
+    golden = golden_encodings(16, 21)
+    a, b = (array[:, 16:].reshape(8, 21, WORD_FIELDS) for array in golden.values())
+    for document, (words, other) in enumerate(zip(a, b, strict=True)):
+        keys = words[:, 0]
+        count = np.count_nonzero(keys)
+        assert count == 3 * document
+        assert (np.diff(keys[:count]) > 0).all()
+        assert not words[count:].any()
+    assert len(np.intersect1d(words[:, 0], other[:, 0])) > 10
 
 
 def test_golden_windows_include_a_constant_one() -> None:
@@ -39,7 +52,7 @@ def test_golden_windows_include_a_constant_one() -> None:
 def test_golden_inputs_are_deterministic() -> None:
     for first, second in (
         (golden_documents(64), golden_documents(64)),
-        (golden_vectors(8), golden_vectors(8)),
+        (golden_encodings(8, 3), golden_encodings(8, 3)),
         (golden_windows(8, 2), golden_windows(8, 2)),
     ):
         assert all(np.array_equal(first[name], second[name]) for name in first)

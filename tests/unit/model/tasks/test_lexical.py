@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from artifact.documents import cut, pad_rows, take
-from model.config.models import OPENING, LexicalViewConfig
-from model.nn.lexical import LexicalHead, LexicalView
+from model.config.models import OPENING, LexicalViewConfig, MatcherConfig
+from model.nn.lexical import LexicalView
+from model.nn.matcher import ViewsMatcher
 from model.nn.words import WordHasher
 from model.tasks import lexical
 from model.tasks.lexical import (
@@ -113,8 +114,9 @@ def test_choice_and_fit_find_topics() -> None:
     }
     assert choose(texts[:60], pairs, CONFIG, 0) == choice
     fitted = fit(texts[:60], pairs, CONFIG, choice, 0)
-    view, head = LexicalView(choice.of(CONFIG)), LexicalHead(choice.of(CONFIG))
-    fitted.fill(view, head)
+    model = ViewsMatcher(MatcherConfig(lexical_view=choice.of(CONFIG)))
+    fitted.fill(model)
+    view, head = model.encoder.lexical, model.head.lexical
     new = pairs_of(topic[60:])
     document, lengths = pad_rows(texts[60:], CONFIG.max_length)
     with torch.inference_mode():
@@ -166,8 +168,9 @@ def test_fit_with_openings_gives_the_logits_of_the_model(longest: int) -> None:
     pairs = pairs_of(topic)
     choice = Choice(longest, 1.0, 0.01, opening=True)
     fitted = fit(texts, pairs, LONG, choice, 0)
-    view, head = LexicalView(choice.of(LONG)).eval(), LexicalHead(choice.of(LONG))
-    fitted.fill(view, head)
+    model = ViewsMatcher(MatcherConfig(lexical_view=choice.of(LONG))).eval()
+    fitted.fill(model)
+    view, head = model.encoder.lexical, model.head.lexical
     windows = [[take(text, part) for part in cut(len(text), 1024, 128, "windows")] for text in texts]
     assert max(map(len, windows)) > 1
     with torch.inference_mode():
