@@ -235,7 +235,7 @@ class JointViewConfig(Section):
     """Maximum number of words that it reads of a document."""
     dim: Annotated[int, allowed(lambda value: value >= 16 and value % 2 == 0, "even and at least 16")] = 32
     hidden_dim: Count = 64
-    attention: Literal["none", "dba", "s3", "softmax"] = "dba"
+    attention: Literal["none", "dba", "s3", "softmax"] = "none"
     """`dba`: cross-attention between the documents; `s3` and `softmax`: over the words of both, one after the other."""
     dropout: Dropout = 0.1
     min_pairs: CountOrZero = 10_000

@@ -58,7 +58,8 @@ class WordSketch(nn.Module):
         word = divide(code, 2)
         is_new = torch.cat((torch.ones_like(is_kept[:1]), word[1:] != word[:-1])) & lookup(is_kept, order)
         document = lookup(doc_index, order)
-        counts = torch.zeros(num_documents, dtype=torch.int64, device=key.device).index_add(0, document, is_new.long())
+        # ONNX Runtime has no ScatterND of int64 on CUDA.
+        counts = torch.zeros(num_documents, device=key.device).index_add(0, document, is_new.float()).long()
         place = is_new.long().cumsum(0) - 1 - lookup(counts.cumsum(0) - counts, document)
         num_places = num_documents * self.num_words
         end = as_tensor(num_places, document)

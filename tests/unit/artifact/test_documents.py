@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from artifact.documents import OnOverflow, bytes_used, combine, cut, pad_rows, softmax, take
+from artifact.documents import OnOverflow, bytes_used, combine, cut, pad_rows, pool, softmax, take
 from artifact.errors import InvalidInput
 
 
@@ -67,3 +67,11 @@ def test_scores_are_the_softmax_of_the_mean_of_the_windows() -> None:
     assert combine([np.array([1e3, 0.0], np.float32)]) == [1.0, 0.0], "large logits do not overflow"
     assert softmax(np.array([1e4, 0.0])).tolist() == [1.0, 0.0]
     assert softmax(np.array([[1e4, 0.0], [7.0, 7.0]])).tolist() == [[1.0, 0.0], [0.5, 0.5]], "each row by itself"
+
+
+def test_encoding_of_a_document_is_the_mean_vector_and_the_words_with_the_smallest_keys() -> None:
+    words = [[(3, 1, 0), (9, 0, 1), (0, 0, 0)], [(3, 1, 1), (5, 2, 0), (7, 0, 0)]]
+    rows = np.array([[1.0, 3.0, *np.ravel(words[0])], [2.0, 5.0, *np.ravel(words[1])]], np.float32)
+    assert pool(rows, 3).tolist() == [1.5, 4.0, 3, 1, 1, 5, 2, 0, 7, 0, 0]
+    assert pool(rows[:1], 3).tolist() == rows[0].tolist()
+    assert pool(rows[:, :2]).tolist() == [1.5, 4.0]

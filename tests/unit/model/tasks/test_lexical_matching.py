@@ -8,8 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from artifact import load
+from artifact.documents import WORD_FIELDS
 from artifact.exports import read_manifest
 from artifact.manifest import Format
 from artifact.tasks.matching import MatcherManifest
@@ -18,7 +20,8 @@ from model.config.recipes import find_recipe, load_recipe
 from model.config.run import MatchingRun
 from model.data.own import DataFiles
 from model.runs.load import load_trained
-from model.tasks.lexical_matching import CHOICE, HAS_ENCODER, HAS_TOWER, LexicalMatchingTask, labelled
+from model.tasks.graphs import module_functions
+from model.tasks.lexical_matching import CHOICE, HAS_ENCODER, HAS_JOINT, HAS_TOWER, LexicalMatchingTask, labelled
 from model.training import checkpoint
 from model.training.checkpoint import BEST, FINAL
 from tests.support.commands import call
@@ -161,6 +164,80 @@ def test_tower_is_fitted_on_the_pairs_of_all_splits(
     monkeypatch.setattr("model.tasks.lexical_matching.is_better", lambda *_: True)
     run = train(*TOWER, "data.final_fit=true")
     assert f"{run / 'tower' / FINAL}: trained on all 400 pairs, " in capsys.readouterr().out
+    assert load_trained(run, DataFiles(data=file)).finished.final is not None
+
+
+JOINT = tuple(
+    f"model.joint_view.{setting}"
+    for setting in (
+        *("min_pairs=0", "num_words=12", "dim=16", "hidden_dim=8", "training.epochs=8"),
+        *("training.batch_size=16", "training.warmup_steps=0"),
+    )
+)
+"""A joint view that is trained on few pairs."""
+
+
+def test_joint_view_is_trained_and_compared(train: Train, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = train(*JOINT)
+    told = capsys.readouterr().out
+    found = re.search(r"joint view (kept|left out): validation cross-entropy (\S+ with it, \S+ without)\n", told)
+    assert found is not None
+    assert f"the joint view: validation cross-entropy {found[2]}" in told
+    task = task_of(run, file)
+    assert task.facts[HAS_JOINT] == (found[1] == "kept")
+    assert (task.recipe.model.joint_view is not None) == task.facts[HAS_JOINT]
+    stages = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [stage["stage"] for stage in stages] == ["lexical view", "joint view"]
+
+
+@pytest.mark.parametrize(
+    "settings", [(), (*TOWER, "model.encoder_pairs=0")], ids=["with the lexical view", "with all views"]
+)
+def test_joint_view_that_helps_is_exported_and_asked(
+    settings: tuple[str, ...], train: Train, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("model.tasks.lexical_matching.is_better", lambda *_: True)
+    monkeypatch.setattr("model.tasks.lexical_matching.fit_weights", lambda *_: (1.0, 0.5))
+    run = train(*JOINT, *settings, "training.learning_rate=0.01")
+    trained = load_trained(run, DataFiles(data=file))
+    assert trained.task.facts[HAS_JOINT]
+    assert call("export", run, "--data", file, "--out", tmp_path / "exports", "--device", "cpu") == 0
+    folder = tmp_path / "exports" / "pairs"
+    manifest = read_manifest(folder / "1")
+    assert isinstance(manifest, MatcherManifest)
+    assert manifest.num_words == 12
+    assert manifest.encoding_size == manifest.dim + 12 * WORD_FIELDS
+    texts = [" ".join(f"topic{topic}word{i}" for i in range(4)) for topic in (1, 2)]
+    for format in FORMATS:
+        same, other = load(folder, format=format).score([(texts[0], texts[0]), (texts[0], texts[1])])
+        assert same["score"] > other["score"] + 0.3
+
+
+def test_model_with_all_views_answers_as_its_views_were_weighed(
+    train: Train, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The logits of the model order the validation pairs as the combined logits of the stages do."""
+    monkeypatch.setattr("model.tasks.lexical_matching.is_better", lambda *_: True)
+    run = train(*JOINT, "model.encoder_pairs=0", "training.learning_rate=0.01")
+    trained = load_trained(run, DataFiles(data=file))
+    task = trained.task
+    assert isinstance(task, LexicalMatchingTask)
+    functions = module_functions(trained.finished.graphs, torch.device("cpu"))
+    logits, targets = task.logits(functions, trained.data, task.pairs(trained.data, "val"))
+    last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
+    assert task.value(logits, targets) == pytest.approx(last["validation_auc"], abs=0.02)
+    losses = np.logaddexp(0, logits) - targets * logits
+    assert losses.mean() == pytest.approx(last["validation_cross_entropy"], abs=0.05)
+
+
+def test_joint_view_is_fitted_on_the_pairs_of_all_splits(
+    train: Train, file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("model.tasks.lexical_matching.is_better", lambda *_: True)
+    run = train(*JOINT, "data.final_fit=true")
+    assert f"{run / 'joint view' / FINAL}: trained on all 400 pairs, " in capsys.readouterr().out
+    best, final = (checkpoint.load(run / name).state["model"] for name in (BEST, FINAL))
+    assert final["head.joint.weight"] == best["head.joint.weight"] > 0
     assert load_trained(run, DataFiles(data=file)).finished.final is not None
 
 

@@ -1,0 +1,64 @@
+"""Training of a matcher's joint view."""
+
+import numpy as np
+import torch
+
+from artifact.documents import WORD_FIELDS
+from model.config.recipes import find_recipe, load_recipe
+from model.config.run import MatchingRun
+from model.data.pairs import Pairs
+from model.nn.joint import JointView
+from model.tasks.joint import JointLearner, words_of
+from model.tasks.lexical import Choice
+from model.tasks.lexical_matching import CHOICE, LexicalMatchingTask
+
+NUM_WORDS, NUM_NGRAMS = 6, 30
+
+
+def learner() -> JointLearner:
+    """Forty documents of some words; a pair matches if both have one of the last ten words, which are unknown."""
+    settings = (
+        f"model.lexical_view.num_ngrams={NUM_NGRAMS}",
+        *(f"model.joint_view.{key}" for key in (f"num_words={NUM_WORDS}", "dim=16", "training.batch_size=16")),
+    )
+    config = load_recipe(find_recipe("pairs"), list(settings))
+    assert isinstance(config, MatchingRun)
+    task = LexicalMatchingTask(config, {CHOICE: Choice(1, 1.0, 0.0)._asdict()}).with_joint()
+    generator = np.random.default_rng(0)
+    rare, words = generator.integers(100, 110, 40), dict[int, np.ndarray]()
+    for document in range(40):
+        keys = [*np.sort(generator.choice(np.arange(1, NUM_NGRAMS), NUM_WORDS - 1, replace=False)), rare[document]]
+        words[document] = np.array([(key, key * (key < 100), 0) for key in keys], np.float32)
+    index = generator.integers(40, size=(600, 2))
+    table = np.concatenate([index, (rare[index[:, :1]] == rare[index[:, 1:]]).reshape(-1, 1)], axis=1)
+    splits = {"train": table[:500], "val": table[500:], "test": table[500:]}
+    data = Pairs([b""] * 40, splits, folds=np.zeros(40, dtype=np.int64))
+    return JointLearner(task, data, data.table["train"], words, np.full(NUM_NGRAMS, 0.2))
+
+
+def test_inputs_are_the_words_of_the_documents_in_their_order() -> None:
+    found = learner()
+    (words,) = found.inputs([3, 1])
+    assert words.numpy().tolist() == [found.words[3].tolist(), found.words[1].tolist()]
+
+
+def test_words_are_those_of_all_windows() -> None:
+    rows = np.array([[0.5, 9, 2, 0, 0, 0, 0], [0.5, 4, 1, 1, 9, 2, 1]], np.float32)
+    assert words_of({7: rows}, 2)[7].tolist() == [[4, 1, 1], [9, 2, 1]]
+    assert words_of({7: rows}, 2)[7].shape == (2, WORD_FIELDS)
+
+
+def test_joint_view_learns_which_documents_share_a_rare_word() -> None:
+    trained = learner()
+    torch.manual_seed(0)
+    model = trained.build()
+    assert isinstance(model, JointView)
+    trained.initialise(model, torch.device("cpu"))
+    assert model.idf[1] == 1
+    optimiser = torch.optim.Adam(model.parameters(), 1e-2)
+    for epoch in range(8):
+        for batch in trained.batches(epoch):
+            optimiser.zero_grad()
+            trained.loss(model, batch).backward()
+            optimiser.step()
+    assert trained.validate(model.eval(), torch.device("cpu")) > 0.95
