@@ -124,9 +124,10 @@ class JointView(nn.Module):
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
         """Logit (B, 1) of the sketches a and b, both (B, num_words, WORD_FIELDS)."""
         words = a[..., 0] > 0, b[..., 0] > 0  # (B, num_words)
-        same = ((a[..., :1] == b[..., 0].unsqueeze(1)) & words[0].unsqueeze(2)).float()  # (B, num_words, num_words)
+        keys = torch.where(words[0], a[..., 0], -1.0)  # zeros after the last words are not equal
+        same = (keys.unsqueeze(2) == b[..., 0].unsqueeze(1)).float()  # (B, num_words, num_words)
         x = self._tokens(a, same @ _presence(b), 0.0)
-        y = self._tokens(b, same.transpose(1, 2) @ _presence(a), 1.0)
+        y = self._tokens(b, (_presence(a).transpose(1, 2) @ same).transpose(1, 2), 1.0)
         x, y = self._attend(x, y, words)
         h = torch.cat([_total(one + self.mlp(one), is_word) for one, is_word in zip((x, y), words, strict=True)], dim=1)
         h = h / SUM_SCALE
