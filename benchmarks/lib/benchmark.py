@@ -14,7 +14,7 @@ from benchmarks.lib import provenance, record
 from benchmarks.lib.processes import terminating_descendants
 from benchmarks.lib.record import RESULTS, Data, Record
 
-FOLDER_OPTIONS = ("out", "data_dir", "runs", "exports")
+FOLDER_OPTIONS = ("out", "data_dir", "runs", "exports", "other")
 """Options that only name folders and do not affect the results; left out of the record."""
 
 

@@ -18,44 +18,39 @@ from benchmarks.models.runs import Case, evaluate, options_of, revisions, traine
 NAME = "matching"
 METRICS = ("accuracy", "auc")
 DISJOINT = "data.disjoint=true"
-ALONE = "model.encoder_pairs=1000000"
-"""Without the encoder."""
+NO_ENCODER = "model.encoder_pairs=1000000"
+NO_JOINT = "model.joint_view.min_pairs=1000000"
 NO_TOWER = "model.lexical_view.tower.min_pairs=1000000"
+UNSEEN = "trained without the papers of the test"
+
+
+def _attention(name: str) -> tuple[str, ...]:
+    return NO_ENCODER, f'model.joint_view.attention="{name}"'
+
+
 CASES = {
-    "served": (Case("served", "aan-s3", 3), "all"),
-    "served, disjoint": (
-        Case("served, trained without the papers of the test", "aan-s3", 2, (DISJOINT,)),
+    "served": (Case("served", "aan", 3), "all"),
+    "served, disjoint": (Case(f"served, {UNSEEN}", "aan", 1, (DISJOINT,)), "paper-disjoint"),
+    "no joint": (Case("served, without joint view", "aan", 2, (NO_JOINT,)), "all"),
+    "no S3": (Case("served, without S3Attention", "aan", 1, _attention("none")), "all"),
+    "DBA": (Case("the same, DBA between the documents", "aan", 1, _attention("dba")), "all"),
+    "S3 joined": (Case("the same, S3Attention over both documents", "aan", 1, _attention("s3")), "all"),
+    "softmax": (Case("the same, softmax over both documents", "aan", 1, _attention("softmax")), "all"),
+    "tower": (Case("lexical view with tower", "aan", 1, (NO_ENCODER, NO_JOINT)), "all"),
+    "lexical": (Case("lexical view", "aan", 1, (NO_ENCODER, NO_JOINT, NO_TOWER)), "all"),
+    "lexical, disjoint": (
+        Case(f"lexical view, {UNSEEN}", "aan", 1, (NO_ENCODER, NO_JOINT, NO_TOWER, DISJOINT)),
         "paper-disjoint",
     ),
+    "S3 alone": (Case("S3Attention alone", "aan-s3", 3), "all"),
+    "S3 alone, disjoint": (Case(f"S3Attention alone, {UNSEEN}", "aan-s3", 2, (DISJOINT,)), "paper-disjoint"),
     "no Fourier": (
-        Case("served, without Fourier convolution", "aan-s3", 1, ("model.encoder.options.use_fourier=false",)),
+        Case(
+            "S3Attention alone, without Fourier convolution", "aan-s3", 1, ("model.encoder.options.use_fourier=false",)
+        ),
         "all",
     ),
-    "stem alone": (
-        Case("served, without S3Attention: the stem alone", "aan-s3", 1, ("model.encoder.num_layers=0",)),
-        "all",
-    ),
-    "tower": (Case("lexical view with tower, and S3Attention", "aan-tower", 2), "all"),
-    "tower, disjoint": (
-        Case(
-            "lexical view with tower, and S3Attention, trained without the papers of the test",
-            "aan-tower",
-            1,
-            (DISJOINT,),
-        ),
-        "paper-disjoint",
-    ),
-    "tower alone": (Case("lexical view with tower", "aan-tower", 3, (ALONE,)), "all"),
-    "no tower": (Case("lexical view without tower", "aan-tower", 1, (ALONE, NO_TOWER)), "all"),
-    "no tower, disjoint": (
-        Case(
-            "lexical view without tower, trained without the papers of the test",
-            "aan-tower",
-            1,
-            (ALONE, NO_TOWER, DISJOINT),
-        ),
-        "paper-disjoint",
-    ),
+    "stem alone": (Case("the stem alone", "aan-s3", 1, ("model.encoder.num_layers=0",)), "all"),
 }
 """Label in the chart -> runs and their test pairs."""
 

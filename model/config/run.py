@@ -77,7 +77,7 @@ class SeriesClassificationRun(_Run):
 class MatchingRun(_Run):
     """Recipe of text matching."""
 
-    default_recipe: ClassVar[str] = "aan-s3"
+    default_recipe: ClassVar[str] = "aan"
     own_recipe: ClassVar[str] = "pairs"
 
     task: Literal["text-matching"]

@@ -60,8 +60,7 @@ class DynamicBilinearCrossAttention(nn.Module):
 
     Shape:      x_1 (B, N, C), x_2 (B, M, C); masks (B, N), (B, M) of real tokens, or None; returns (B, N, C).
     Reference:  Qin et al. 2022, arXiv:2211.16368, sec. 3.4, eq. (14).
-
-    No model of this project uses this layer; it is provided for custom models.
+    Note:       An option of the joint view of matchers (`model.nn.joint`), which no served model uses.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
