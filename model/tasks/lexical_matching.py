@@ -166,7 +166,7 @@ class View:
     """Output of a view for the M validation pairs."""
 
     logits: Outputs
-    """(M, 1)."""
+    """(M, 1), as in `centred`."""
     targets: Doubles
     """(M, 1)."""
     seconds: float
@@ -308,6 +308,7 @@ def fit_joint(task: LexicalMatchingTask, data: Pairs, folder: RunFolder, lexical
     pairs = task.pairs(data, "val")
     logits, targets = learner.logits(model.eval().to(folder.device), pairs, folder.device), data.targets(pairs)
     examples = len(task.pairs(data, "train"))
+    logits = centred(logits, targets, task)
     return JointStage(model.cpu(), View(logits[:, None], targets[:, None], progress.seconds, examples))
 
 
@@ -353,7 +354,17 @@ def _view(stage: str, task: PairTask, model: nn.Module, data: Pairs, folder: Run
     print(f"{stage}: validation {task.metric} {value:.4f}", flush=True)
     examples = len(task.pairs(data, "train"))
     model.cpu()
-    return View(logits[:, None], targets[:, None], seconds, examples)
+    return View(centred(logits, targets, task)[:, None], targets[:, None], seconds, examples)
+
+
+def centred(logits: Outputs, targets: Doubles, task: PairTask) -> Outputs:
+    """Logits (M,) plus a constant, after which 0 is where both answers are equally likely.
+
+    The weights of the views have no constant; the model gets one at the end, by its calibration. Logits trained with
+    in-batch negatives may be off by several units.
+    """
+    scaling = task.link.calibrate(logits, targets)
+    return logits + scaling.shift / scaling.scale if scaling.scale > 0 else logits
 
 
 def weigh_views(

@@ -21,7 +21,15 @@ from model.config.run import MatchingRun
 from model.data.own import DataFiles
 from model.runs.load import load_trained
 from model.tasks.graphs import module_functions
-from model.tasks.lexical_matching import CHOICE, HAS_ENCODER, HAS_JOINT, HAS_TOWER, LexicalMatchingTask, labelled
+from model.tasks.lexical_matching import (
+    CHOICE,
+    HAS_ENCODER,
+    HAS_JOINT,
+    HAS_TOWER,
+    LexicalMatchingTask,
+    centred,
+    labelled,
+)
 from model.training import checkpoint
 from model.training.checkpoint import BEST, FINAL
 from tests.support.commands import call
@@ -118,6 +126,17 @@ def test_encoder_that_helps_is_kept(
     manifest = read_manifest(tmp_path / "exports" / "pairs" / "1")
     assert isinstance(manifest, MatcherManifest)
     assert manifest.dim == 16 + 8
+
+
+def test_logits_are_compared_without_a_constant(train: Train, file: Path) -> None:
+    task = task_of(train(), file)
+    generator = np.random.default_rng(0)
+    targets = generator.integers(2, size=2000).astype(np.float64)
+    logits = 2 * targets - 1 + generator.normal(0, 1, 2000)
+    found, other = (centred(one, targets, task) for one in (logits, logits + 3))
+    assert other == pytest.approx(found, abs=0.01)
+    assert found == pytest.approx(logits, abs=0.2)
+    assert centred(-logits, targets, task) == pytest.approx(-logits)  # a view that is wrong gets no weight
 
 
 TOWER = tuple(
