@@ -177,9 +177,9 @@ def report(record: Record) -> str:
         )
     columns = ["vectors", "label by", "numbers", "choice", "validation", "test", "less SVD of posts"]
     return (
-        f"Accuracy in % on {len(found[0]['correct']):,} test posts of `{POSTS}`, 20 labels, ± standard error over them. "
-        f"The matcher is `{record.data['model']}`; no post is in its training data. Differences are those to "
-        f"`{BASELINE}` on the same test posts, in points. Choices are those of the validation posts.\n\n{table(columns, rows, left=2)}"
+        f"Accuracy in % on {len(found[0]['correct']):,} test posts of `{POSTS}`, 20 labels, ± standard error. No post "
+        f"is in the training data of the matcher, `{record.data['model']}`. Differences are to `{BASELINE}` on the "
+        f"same posts, in points. Validation posts choose k and C.\n\n{table(columns, rows, left=2)}"
     )
 
 
