@@ -238,7 +238,7 @@ class JointViewConfig(Section):
     attention: Literal["none", "dba", "s3", "softmax"] = "none"
     """`dba`: cross-attention between the documents; `s3` and `softmax`: over the words of both, one after the other."""
     dropout: Dropout = 0.1
-    min_pairs: CountOrZero = 10_000
+    min_pairs: CountOrZero = 1_000
     """Number of training pairs from which the view is trained."""
 
 

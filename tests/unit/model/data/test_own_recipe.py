@@ -79,15 +79,20 @@ def test_max_bytes_of_the_user_replace_the_length_of_the_documents(
     assert (ngrams.sublinear, ngrams.max_strength) == ((True, 3_000.0) if length > 4096 else (False, 100.0))
 
 
-@pytest.mark.parametrize(("count", "batch", "epochs"), [(10, 2, 20), (200, 10, 20), (4000, 64, 14), (50_000, 64, 2)])
+@pytest.mark.parametrize(
+    ("count", "batch", "epochs", "joint_epochs"),
+    [(10, 2, 20, 20), (200, 10, 20, 20), (4000, 64, 14, 8), (50_000, 64, 2, 2)],
+)
 def test_small_files_of_pairs_get_more_epochs_and_smaller_batches(
-    count: int, batch: int, epochs: int, tmp_path: Path
+    count: int, batch: int, epochs: int, joint_epochs: int, tmp_path: Path
 ) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps({"text_a": "one", "text_b": "two", "label": 0}) + "\n")
     path.write_text(path.read_text() * count)
     settings = settings_for("text-matching", OwnData(path))
     assert (settings["training.batch_size"], settings["training.epochs"]) == (batch, epochs)
+    joint = (settings[f"model.joint_view.training.{key}"] for key in ("batch_size", "epochs"))
+    assert tuple(joint) == (batch, joint_epochs)
 
 
 @pytest.mark.parametrize(("labels", "is_graded"), [((0, 1), False), (("no", "YES"), False), ((0, 0.3, 1), True)])
