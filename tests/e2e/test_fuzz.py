@@ -84,7 +84,7 @@ TEMPLATES = [
     (b"/v1/rerank", JSON, b'{"query":"MARK","documents":["MARK",{"text":"abc","MARK":1}],"return_documents":true}'),
     (b"/v2/rerank", JSON, b'{"query":"MARK","documents":["MARK","abc"],"model":"aan","top_n":1,"priority":"MARK"}'),
     (b"/similarity", JSON, b'{"inputs":{"source_sentence":"MARK","sentences":["MARK","abc"]},"parameters":null}'),
-    (b"/embed", JSON, b'{"inputs":["MARK","abc"],"normalize":false,"prompt_name":null,"dimensions":64}'),
+    (b"/embed", JSON, b'{"inputs":["MARK","abc"],"normalize":false,"prompt_name":null,"dimensions":320}'),
     (b"/", JSON, b'{"inputs":"MARK","parameters":{"top_k":1,"function_to_apply":"none"}}'),
     (b"/", JSON, b'{"inputs":{"source_sentence":"MARK","sentences":["abc"]},"parameters":{}}'),
     (OPENAI, JSON, b'{"input":["MARK","abc"],"model":"aan","encoding_format":"base64","user":"MARK"}'),

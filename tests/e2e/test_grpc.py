@@ -219,7 +219,7 @@ def test_outputs_and_parameters_are_those_of_http(stub: GRPCInferenceServiceStub
 def test_errors_have_the_text_and_id_of_http(stub: GRPCInferenceServiceStub) -> None:
     cases: list[tuple[Callable[..., object], object, grpc.StatusCode, str]] = [
         (stub.ModelReady, ModelReadyRequest(name="none"), grpc.StatusCode.NOT_FOUND, "no model of that name"),
-        (stub.ModelMetadata, ModelMetadataRequest(name="aan", version="99"), grpc.StatusCode.NOT_FOUND, "version 6"),
+        (stub.ModelMetadata, ModelMetadataRequest(name="aan", version="99"), grpc.StatusCode.NOT_FOUND, "version 7"),
         (stub.ModelInfer, infer_request("imdb-s3", {}), grpc.StatusCode.INVALID_ARGUMENT, "needs text, or bytes and"),
         (stub.ModelInfer, film(b""), grpc.StatusCode.INVALID_ARGUMENT, "text.0"),
         (stub.ModelInfer, film(*[b"a"] * 257), grpc.StatusCode.INVALID_ARGUMENT, "at most 256 in one request"),

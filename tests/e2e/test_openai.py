@@ -51,11 +51,16 @@ def test_vectors_equal_those_of_the_matcher(client: httpx.Client, matcher: Offli
 def test_base64_has_exactly_the_numbers_of_float(client: httpx.Client) -> None:
     answers = [
         client.post("/v1/embeddings", json={"input": ["on parsing", LONG], **more}).json()
-        for more in ({}, {"dimensions": 64}, {"encoding_format": "base64"}, {"encoding_format": "base64", "user": "me"})
+        for more in (
+            {},
+            {"dimensions": 320},
+            {"encoding_format": "base64"},
+            {"encoding_format": "base64", "user": "me"},
+        )
     ]
     assert {type(answer["data"][0]["embedding"]) for answer in answers} == {list, str}
     plain, *others = map(vectors, answers)
-    assert plain.shape == (2, 64)
+    assert plain.shape == (2, 320)
     for other in others:
         assert np.array_equal(other, plain)
 

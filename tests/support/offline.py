@@ -71,15 +71,18 @@ class OfflineMatcher:
         self.manifest = manifest
 
     def vector(self, document: bytes, on_overflow: str) -> np.ndarray:
-        vectors = []
+        return self.encoding(document, on_overflow)[: self.manifest.dim]
+
+    def encoding(self, document: bytes, on_overflow: str) -> np.ndarray:
+        encodings = []
         for row in rows_of(self.manifest, document, on_overflow):
             padded, lengths = pad_rows([row], self.manifest.max_length)
-            vectors.append(self.encoder.run({"bytes": padded, "lengths": lengths})["vectors"][0])
-        return pool(np.stack(vectors))
+            encodings.append(self.encoder.run({"bytes": padded, "lengths": lengths})["vectors"][0])
+        return pool(np.stack(encodings), self.manifest.num_words)
 
     def __call__(self, a: str, b: str, on_overflow: str = "windows") -> float:
-        vectors = {name: self.vector(text.encode(), on_overflow)[None] for name, text in (("a", a), ("b", b))}
-        return float(sigmoid(self.head.run(vectors)["logits"])[0, 0])
+        encodings = {name: self.encoding(text.encode(), on_overflow)[None] for name, text in (("a", a), ("b", b))}
+        return float(sigmoid(self.head.run(encodings)["logits"])[0, 0])
 
 
 class OfflineForecaster:
