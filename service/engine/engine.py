@@ -164,7 +164,15 @@ class Engine:
             cache = EncodingCache(self._settings.max_cache_bytes, model_metrics)
             model_metrics.watch_cache(lambda: cache.size)
         return ServedModel(
-            model.task, batcher, model_metrics, model.run_head, self._foreground, cache, model.card, model.created
+            model.task,
+            batcher,
+            model_metrics,
+            model.run_head,
+            self._foreground,
+            self._limits.slots,
+            cache,
+            model.card,
+            model.created,
         )
 
     @property

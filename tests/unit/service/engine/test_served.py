@@ -1,6 +1,8 @@
 """Requests in flight of a model; pairs of vectors scored by the head of a matcher."""
 
 import asyncio
+import itertools
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -19,8 +21,8 @@ from artifact.tasks.forecasting import Forecasting
 from artifact.tasks.matching import LocatedText, Matching
 from service.batching.admission import limited
 from service.engine.engine import Engine
-from service.engine.served import ServedModel
-from service.errors import DeadlineExceeded, ShuttingDown
+from service.engine.served import HEAD_PAIRS, ServedModel
+from service.errors import DeadlineExceeded, Overloaded, ShuttingDown
 from service.metrics import Metrics
 from service.settings import Settings
 from tests.support.models import backend_of, classifier, forecaster, head_of, matcher, serving
@@ -47,6 +49,14 @@ def head(a: Floats = A) -> Computation[list[float]]:
     """A computation of the head alone."""
     (logits,) = yield RunHead(a, B)
     return Answer(np.round(sigmoid(logits), 6).tolist(), [])
+
+
+def pairs(count: int) -> Computation[list[float]]:
+    """A computation of the head for some pairs, whose logits are 0, 1, ... 6, 0, 1, ..."""
+    a, b = np.zeros((2, count, 2), np.float32)
+    a[:, 0], b[:, 0] = 1, np.expm1(np.arange(count) % 7)
+    (logits,) = yield RunHead(a, b)
+    return Answer(np.round(logits.astype(np.float64), 4).tolist(), [])
 
 
 def soon() -> float:
@@ -85,6 +95,46 @@ async def test_scoring_past_the_deadline_is_an_error(reason: str) -> None:
         with pytest.raises(DeadlineExceeded, match="while the pairs were scored"):
             await twins.run(head(), deadline)
     labels = {"model": "twins", "reason": reason}
+    assert metrics.registry.get_sample_value("longdoc_requests_rejected_total", labels) == 1
+
+
+async def test_late_request_does_not_score_its_other_pairs() -> None:
+    model = matcher()
+    head_of(model).gate.clear()
+    async with served(model) as (twins, _):
+        with pytest.raises(DeadlineExceeded):
+            await twins.run(pairs(3 * HEAD_PAIRS), asyncio.get_running_loop().time())
+        head_of(model).gate.set()
+        await twins.run(pairs(1), soon())
+    assert len(head_of(model).batches) <= 2
+
+
+async def test_pairs_are_scored_in_parts_and_keep_their_order() -> None:
+    async with served(matcher()) as (twins, _):
+        found, _ = await twins.run(pairs(2 * HEAD_PAIRS + 1), soon())
+        assert found == [float(number % 7) for number in range(2 * HEAD_PAIRS + 1)]
+
+
+async def test_pairs_that_would_be_late_are_rejected_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, metrics = matcher(), Metrics()
+    async with served(model, metrics) as (twins, engine):
+        ticks = itertools.count()
+        monkeypatch.setattr(time, "perf_counter", lambda: float(next(ticks)))  # each call takes a second
+        await twins.run(pairs(1), soon())
+        monkeypatch.undo()
+        head_of(model).gate.clear()
+        waiting = asyncio.create_task(twins.run(pairs(1), soon()))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        slots = twins.slots
+        with pytest.raises(Overloaded, match=r"^scoring would take about 41\.0 s, and the deadline is in ") as caught:
+            await twins.run(pairs(41 * slots - 1), asyncio.get_running_loop().time() + 60)
+        assert caught.value.retry_after_s == 1
+        head_of(model).gate.set()
+        await waiting
+        assert len((await twins.run(pairs(41 * slots - 1), asyncio.get_running_loop().time() + 60))[0]) > 1
+        assert engine.is_ready
+    labels = {"model": "twins", "reason": "too_late"}
     assert metrics.registry.get_sample_value("longdoc_requests_rejected_total", labels) == 1
 
 
