@@ -42,7 +42,7 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
     generator = np.random.default_rng(0)
 
     def turn(target: Server, known: bytes | None) -> Callable[[], float]:
-        return lambda: _milliseconds(target, known or _ranking(generator, args.documents))
+        return lambda: _milliseconds(target, known or ranking(generator, args.documents))
 
     with contextlib.ExitStack() as stack:
         turns = dict[tuple[str, str], Callable[[], float]]()
@@ -50,7 +50,7 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
             flags = ("--exports", str(folder), "--models", args.model, f"--default-matcher={args.model}")
             target = stack.enter_context(service(*flags, cores={cores[0]}))
             version = f"{args.model} {_version(target, args.model)}"
-            known = _ranking(generator, args.documents)
+            known = ranking(generator, args.documents)
             _milliseconds(target, known)
             turns[version, "new"], turns[version, "cached"] = turn(target, None), turn(target, known)
         measured = interleave(turns, args.rounds, warm_up=2)
@@ -59,7 +59,7 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
     }
 
 
-def _ranking(generator: np.random.Generator, number: int) -> bytes:
+def ranking(generator: np.random.Generator, number: int) -> bytes:
     """A request with a query and documents of LENGTH bytes, of random words that are as long as English ones."""
     words = ["".join(generator.choice(LETTERS, size)) for size in generator.integers(2, 10, 5000)]
     texts = [" ".join(generator.choice(words, LENGTH))[:LENGTH] for _ in range(1 + number)]
