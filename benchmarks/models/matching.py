@@ -20,7 +20,6 @@ METRICS = ("accuracy", "auc")
 DISJOINT = "data.disjoint=true"
 NO_ENCODER = "model.encoder_pairs=1000000"
 NO_JOINT = "model.joint_view.min_pairs=1000000"
-NO_TOWER = "model.lexical_view.tower.min_pairs=1000000"
 UNSEEN = "trained without the papers of the test"
 
 
@@ -35,13 +34,6 @@ CASES = {
     "no S3": (Case("served, without S3Attention", "aan", 1, _attention("none")), "all"),
     "DBA": (Case("the same, DBA between the documents", "aan", 1, _attention("dba")), "all"),
     "S3 joined": (Case("the same, S3Attention over both documents", "aan", 1, _attention("s3")), "all"),
-    "softmax": (Case("the same, softmax over both documents", "aan", 1, _attention("softmax")), "all"),
-    "tower": (Case("lexical view with tower", "aan", 1, (NO_ENCODER, NO_JOINT)), "all"),
-    "lexical": (Case("lexical view", "aan", 1, (NO_ENCODER, NO_JOINT, NO_TOWER)), "all"),
-    "lexical, disjoint": (
-        Case(f"lexical view, {UNSEEN}", "aan", 1, (NO_ENCODER, NO_JOINT, NO_TOWER, DISJOINT)),
-        "paper-disjoint",
-    ),
     "S3 alone": (Case("S3Attention alone", "aan-s3", 3), "all"),
     "S3 alone, disjoint": (Case(f"S3Attention alone, {UNSEEN}", "aan-s3", 2, (DISJOINT,)), "paper-disjoint"),
     "no Fourier": (
