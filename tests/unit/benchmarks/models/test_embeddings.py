@@ -46,7 +46,10 @@ def test_posts_are_labelled_with_each_kind_of_vectors(tmp_path: Path) -> None:
     kinds = ["matcher", "TF-IDF of posts, SVD", "TF-IDF of papers, SVD", "TF-IDF of posts"]
     expected = [(kind, label) for kind in kinds for label in ("nearest posts", "logistic regression")]
     assert [(row["vectors"], row["label"]) for row in data["rows"]] == expected
-    assert len({row["numbers"] for row in data["rows"][:6]}) == 1
+    numbers = [
+        row["numbers"] for row in data["rows"][:6]
+    ]  # of fewer texts or n-grams, there are fewer singular vectors
+    assert numbers[0] == numbers[1] == max(numbers)
     assert [row["correct"] for row in data["rows"][2:]] == ["1" * 6] * 6
 
 
