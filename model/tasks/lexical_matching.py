@@ -47,6 +47,8 @@ HAS_TOWER, HAS_ENCODER, HAS_JOINT = "has_tower", "has_encoder", "has_joint_view"
 """Keys of facts: whether training kept the tower, the encoder, and the joint view."""
 LEXICAL_STAGE, TOWER_STAGE, ENCODER_STAGE, JOINT_STAGE = "lexical view", "tower", "encoder", "joint view"
 """Names of stages."""
+JOINT_FOLDER = "joint-view"
+"""Folder within a run of the joint view's training."""
 MAX_PAIRS, MAX_BYTES = 20_000, 200_000_000
 """Maximum number of the pairs on which the lexical view is fitted, and of the bytes of both texts of all; of more, a
 random sample is used."""
@@ -292,7 +294,7 @@ def _tower_learner(
 
 
 def fit_joint(task: LexicalMatchingTask, data: Pairs, folder: RunFolder, lexical: LexicalStage) -> JointStage | None:
-    """Train the joint view, or resume it, in the folder `joint view`; None if there are too few pairs.
+    """Train the joint view, or resume it, in JOINT_FOLDER; None if there are too few pairs.
 
     Raises: UserError.
     """
@@ -301,7 +303,7 @@ def fit_joint(task: LexicalMatchingTask, data: Pairs, folder: RunFolder, lexical
     pairs = np.concatenate([task.pairs(data, split) for split in ("train", "val")])
     learner = _joint_learner(lexical.task, lexical.fitted, data, pairs, folder)
     check_steps(learner.examples_per_epoch, learner.config.training)
-    inside = folder.inside(JOINT_STAGE, learner.config)
+    inside = folder.inside(JOINT_FOLDER, learner.config)
     progress = fit_gradients(learner, inside)
     model = learner.build()
     checkpoint.load_best(model, inside.path)
@@ -470,7 +472,7 @@ def fit_lexical_on_all(task: LexicalMatchingTask, data: Pairs, folder: RunFolder
     fitted.fill(model)
     if model.head.joint is not None:
         of_words, weight = _joint_learner(task, plain, data, pairs, folder), model.head.joint.weight.clone()
-        joint = _fitted_on_all(of_words, folder.inside(JOINT_STAGE, of_words.config))
+        joint = _fitted_on_all(of_words, folder.inside(JOINT_FOLDER, of_words.config))
         model.head.joint.load_state_dict(joint.state_dict())
         model.head.joint.weight.copy_(weight)
     replace(folder, facts=best.facts).save(FINAL, progress, {"model": model.state_dict()})

@@ -254,7 +254,7 @@ def test_joint_view_is_fitted_on_the_pairs_of_all_splits(
 ) -> None:
     monkeypatch.setattr("model.tasks.lexical_matching.is_better", lambda *_: True)
     run = train(*JOINT, "data.final_fit=true")
-    assert f"{run / 'joint view' / FINAL}: trained on all 400 pairs, " in capsys.readouterr().out
+    assert f"{run / 'joint-view' / FINAL}: trained on all 400 pairs, " in capsys.readouterr().out
     best, final = (checkpoint.load(run / name).state["model"] for name in (BEST, FINAL))
     assert final["head.joint.weight"] == best["head.joint.weight"] > 0
     assert load_trained(run, DataFiles(data=file)).finished.final is not None
