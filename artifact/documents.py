@@ -16,8 +16,10 @@ from artifact.errors import InvalidInput
 OnOverflow = Literal["windows", "head", "tail", "head_tail", "error"]
 
 WORD_FIELDS = 3
-"""Numbers of a word in the encoding of a document: its key, from 1 to 2^24; its id in the vocabulary, 0 for an unknown
-word; and 1 if it is in the first bytes of the document, its opening, else 0. Keys ascend."""
+"""Numbers of a word in the encoding of a document: its key, a multiple of 2^-24 above 0 and up to 1; its id in the
+vocabulary times ID_UNIT, 0 for an unknown word; and 1 if it is in the first bytes of the document, its opening, else 0.
+Keys ascend. No number is above 1, so that those of the vector decide whether two encodings are equal up to rounding."""
+ID_UNIT = 2.0**-18
 
 Span = tuple[int, int]
 """(start, end) byte offsets of a part of a document."""

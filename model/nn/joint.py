@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from artifact.arrays import Doubles
-from artifact.documents import WORD_FIELDS
+from artifact.documents import ID_UNIT, WORD_FIELDS
 from model.config.attentions import AttentionName
 from model.config.encoder import DropoutConfig, EncoderConfig
 from model.config.models import OPENING, JointViewConfig
@@ -29,10 +29,10 @@ SUM_SCALE = 16.0
 class WordSketch(nn.Module):
     """The distinct words of each document with the smallest hashes, at most `num_words`: WORD_FIELDS numbers of each.
 
-    These are a key, which is 24 bits of the hash; the id in the vocabulary, 0 for an unknown word; and whether the word
-    occurs in the first OPENING bytes. Keys ascend; zeros follow the last word. Words with the smallest hashes are a
-    sample that is the same in every document: a word that two documents share is in both samples or, if it has a large
-    hash, may be in neither. Frequent words are left out.
+    These are a key, the first 24 bits of the hash as a fraction; the id in the vocabulary times ID_UNIT, 0 for an
+    unknown word; and whether the word occurs in the first OPENING bytes. Keys ascend; zeros follow the last word. Words with
+    the smallest hashes are a sample that is the same in every document: a word that two documents share is in both
+    samples or, if it has a large hash, may be in neither. Frequent words are left out.
 
     Shape:      hashes, ids, doc_index, position (M,), those of single words in `model.nn.words`; returns
                 (B, num_words, WORD_FIELDS) float32.
@@ -64,8 +64,9 @@ class WordSketch(nn.Module):
         num_places = num_documents * self.num_words
         end = as_tensor(num_places, document)
         target = torch.where(is_new & (place < self.num_words), document * self.num_words + place, end)
-        found = torch.stack((lookup(key, order), lookup(ids, order), 1 - remainder(code, 2)), dim=1).float()
-        empty = torch.zeros(num_places + 1, WORD_FIELDS, device=key.device)
+        key, ids = lookup(key, order).float() / KEYS, lookup(ids, order).float() * ID_UNIT
+        found = torch.stack((key, ids, (1 - remainder(code, 2)).float()), dim=1)
+        empty = torch.zeros(num_places + 1, WORD_FIELDS, device=found.device)
         sketch = empty.scatter(0, target.unsqueeze(1).expand(-1, WORD_FIELDS), found)[:-1]
         return torch.unflatten(sketch, 0, (num_documents, self.num_words))
 
@@ -135,7 +136,7 @@ class JointView(nn.Module):
 
     def _tokens(self, words: Tensor, others: Tensor, side: float) -> Tensor:
         """Vectors (B, num_words, dim) of words; `others` (B, num_words, 2): whether they are in the other document."""
-        ids, in_opening = words[..., 1].long(), words[..., 2:]
+        ids, in_opening = (words[..., 1] / ID_UNIT).long(), words[..., 2:]
         idf = nn.functional.embedding(ids, self.idf.unsqueeze(1))
         features = torch.cat((idf, in_opening, others, others[..., 1:] * idf, torch.full_like(idf, side)), dim=-1)
         vectors = nn.functional.embedding(ids, self.vectors).float() * self.step

@@ -13,7 +13,7 @@ from torch import nn
 
 from artifact.backends import create_backend
 from artifact.backends.base import Device
-from artifact.documents import WORD_FIELDS, pad_rows
+from artifact.documents import ID_UNIT, WORD_FIELDS, pad_rows
 from artifact.manifest import Graph
 from model.nn.float16 import with_float16_blocks
 
@@ -116,7 +116,9 @@ def golden_encodings(dim: int, num_words: int) -> Arrays:
     for document in np.ndindex(2, 8):
         count = num_words * document[1] // 7
         keys = np.sort(generator.choice(np.arange(1, num_words + num_words // 4 + 1), count, replace=False))
-        words[document][:count] = np.stack((keys, keys * (keys % 2), generator.integers(2, size=count)), axis=1)
+        words[document][:count] = np.stack(
+            (keys * 2.0**-24, keys * (keys % 2) * ID_UNIT, generator.integers(2, size=count)), axis=1
+        )
     both = np.concatenate((encodings, words.reshape(2, 8, -1)), axis=2)
     return dict(zip("ab", both, strict=True))
 

@@ -69,7 +69,7 @@ class LexicalMatchingTask(PairTask):
             changes["lexical_view"] = view if self.facts.get(HAS_TOWER) else view.model_copy(update={"tower": None})
         if not self.facts.get(HAS_ENCODER, config.has_encoder):
             changes |= {"stem": None, "encoder": None}
-        if not self.facts.get(HAS_JOINT):
+        if not self.facts.get(HAS_JOINT, chosen is None):
             changes["joint_view"] = None
         return self.config.model_copy(update={"model": config.model_copy(update=changes)})
 

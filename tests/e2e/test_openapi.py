@@ -112,7 +112,7 @@ VALID: dict[str, list[dict[str, Any]]] = {
     ],
     "POST /v1/embeddings": [
         {"body": {"input": "one", "model": "aan"}},
-        {"body": {"input": ["one", "two"], "encoding_format": "base64", "dimensions": 64}},
+        {"body": {"input": ["one", "two"], "encoding_format": "base64", "dimensions": 320}},
     ],
     **{
         f"POST /{version}/rerank": [

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.special import erf
 
-from artifact.documents import WORD_FIELDS, pad_rows
+from artifact.documents import ID_UNIT, WORD_FIELDS, pad_rows
 from model.config.models import OPENING, JointViewConfig, LexicalViewConfig
 from model.config.training import TrainingConfig
 from model.nn.joint import JointView, WordSketch
@@ -57,7 +57,7 @@ def expected_sketch(text: bytes, num_words: int = NUM_WORDS, frequent: tuple[int
         if number not in frequent:
             key = value // 128 + 1
             found[key] = number, found.get(key, (0, False))[1] or position < OPENING
-    rows = [(key, *found[key]) for key in sorted(found)[:num_words]]
+    rows = [(key / 2**24, found[key][0] * ID_UNIT, found[key][1]) for key in sorted(found)[:num_words]]
     sketch = np.zeros((num_words, WORD_FIELDS))
     sketch[: len(rows)] = np.array(rows).reshape(-1, WORD_FIELDS)
     return sketch
@@ -131,10 +131,11 @@ def expected_logit(model: JointView, a: np.ndarray, b: np.ndarray) -> float:
         for key, number, flag in words.tolist():
             if not key:
                 continue
-            idf = state["idf"][int(number)]
+            number = round(number / ID_UNIT)
+            idf = state["idf"][number]
             is_there, there_first = float(key in in_other), in_other.get(key, 0.0)
             x = np.array([idf, flag, is_there, there_first, there_first * idf, side])
-            x = layer(state, "features.2", gelu(layer(state, "features.0", x))) + state["vectors"][int(number)]
+            x = layer(state, "features.2", gelu(layer(state, "features.0", x))) + state["vectors"][number]
             y = (x - x.mean()) / np.sqrt(x.var() + 1e-5) * state["mlp.0.weight"] + state["mlp.0.bias"]
             total += x + layer(state, "mlp.3", gelu(layer(state, "mlp.1", y)))
         sums.append(total / 16)
@@ -167,9 +168,9 @@ def test_logit_does_not_depend_on_other_pairs_or_on_padding(attention: str) -> N
 def test_attention_lets_words_of_one_document_change_those_of_the_other(attention: str) -> None:
     model, (a, b) = joint(attention), sketches()
     unknown = b.clone()
-    unknown[..., 0] += (b[..., 0] > 0) * 1000.0  # no longer shared
+    unknown[..., 0] += (b[..., 0] > 0) * 0.5  # no longer shared
     other = unknown.clone()
-    other[..., 1] = (other[..., 1] + 7) % NUM_NGRAMS * (b[..., 0] > 0)
+    other[..., 1] = (other[..., 1] / ID_UNIT + 7) % NUM_NGRAMS * ID_UNIT * (b[..., 0] > 0)
     with torch.inference_mode():
         x, y = (model._tokens(one, torch.zeros(8, NUM_WORDS, 2), side) for one, side in ((a, 0.0), (unknown, 1.0)))
         z = model._tokens(other, torch.zeros(8, NUM_WORDS, 2), 1.0)

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from artifact.documents import WORD_FIELDS
+from artifact.documents import ID_UNIT, WORD_FIELDS
 from model.config.recipes import find_recipe, load_recipe
 from model.config.run import MatchingRun
 from model.data.pairs import Pairs
@@ -28,7 +28,7 @@ def learner() -> JointLearner:
     rare, words = generator.integers(100, 110, 40), dict[int, np.ndarray]()
     for document in range(40):
         keys = [*np.sort(generator.choice(np.arange(1, NUM_NGRAMS), NUM_WORDS - 1, replace=False)), rare[document]]
-        words[document] = np.array([(key, key * (key < 100), 0) for key in keys], np.float32)
+        words[document] = np.array([(key * 2**-24, key * (key < 100) * ID_UNIT, 0) for key in keys], np.float32)
     index = generator.integers(40, size=(600, 2))
     table = np.concatenate([index, (rare[index[:, :1]] == rare[index[:, 1:]]).reshape(-1, 1)], axis=1)
     splits = {"train": table[:500], "val": table[500:], "test": table[500:]}
