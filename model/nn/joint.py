@@ -30,8 +30,8 @@ class WordSketch(nn.Module):
     """The distinct words of each document with the smallest hashes, at most `num_words`: WORD_FIELDS numbers of each.
 
     These are a key, the first 24 bits of the hash as a fraction; the id in the vocabulary times ID_UNIT, 0 for an
-    unknown word; and whether the word occurs in the first OPENING bytes. Keys ascend; zeros follow the last word. Words with
-    the smallest hashes are a sample that is the same in every document: a word that two documents share is in both
+    unknown word; and whether the word occurs in the first OPENING bytes. Keys ascend; zeros follow the last word. Words
+    with the smallest hashes are a sample that is the same in every document: a word that two documents share is in both
     samples or, if it has a large hash, may be in neither. Frequent words are left out.
 
     Shape:      hashes, ids, doc_index, position (M,), those of single words in `model.nn.words`; returns
