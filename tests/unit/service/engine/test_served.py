@@ -124,8 +124,7 @@ async def test_pairs_that_would_be_late_are_rejected_at_once(monkeypatch: pytest
         monkeypatch.undo()
         head_of(model).gate.clear()
         waiting = asyncio.create_task(twins.run(pairs(1), soon()))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # the task runs until it waits for the thread
         slots = twins.slots
         with pytest.raises(Overloaded, match=r"^scoring would take about 41\.0 s, and the deadline is in ") as caught:
             await twins.run(pairs(41 * slots - 1), asyncio.get_running_loop().time() + 60)
