@@ -172,7 +172,7 @@ def pool(rows: NDArray[np.float32], num_words: int = 0) -> NDArray[np.float32]:
     Shape:  rows (rows, dim + num_words * WORD_FIELDS); returns (dim + num_words * WORD_FIELDS,).
     """
     if len(rows) == 1:
-        return rows[0]
+        return rows.reshape(-1)
     dim = rows.shape[1] - num_words * WORD_FIELDS
     mean: NDArray[np.float32] = rows[:, :dim].mean(axis=0, dtype=np.float64).astype(np.float32)
     return np.concatenate((mean, _merged(rows[:, dim:].reshape(-1, WORD_FIELDS), num_words).ravel()))
