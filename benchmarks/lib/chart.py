@@ -1,12 +1,15 @@
 """Matplotlib figures without pyplot, saved as PNG."""
 
+import io
 from pathlib import Path
 from typing import Literal
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from PIL import Image
 
 DPI = 110
+COLOURS = 256
 
 
 def figure(
@@ -18,5 +21,8 @@ def figure(
 
 
 def save(drawn: Figure, path: Path) -> None:
-    """Write a PNG; deterministic, so that equal figures give equal bytes."""
-    drawn.savefig(path, dpi=DPI, metadata={"Software": None})
+    """Write a PNG with at most COLOURS colours; deterministic, so that equal figures give equal bytes."""
+    stream = io.BytesIO()
+    drawn.savefig(stream, dpi=DPI)
+    with Image.open(stream) as image:
+        image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(path, format="PNG", optimize=True)
