@@ -15,7 +15,7 @@ from model.nn.patches import PatchClassifier
 from model.nn.stem import ByteHasher
 from model.nn.tokens import TokenClassifier
 from model.nn.vectors import VectorClassifier
-from model.nn.words import WordHasher
+from model.nn.words import PREFIXES, WordHasher
 
 HEAD_DIM = 128
 """Hidden width of the head of `PaperClassifier`."""
@@ -148,7 +148,7 @@ class WordClassifier(TwoViewClassifier):
     def __init__(self, config: ClassifierConfig, num_classes: int) -> None:
         ngrams, vectors = config.ngram_view, config.vector_view
         super().__init__(ngrams, num_classes)
-        self.words = WordHasher(ngrams.longest, config.max_length, prefixes=ngrams.prefixes)
+        self.words = WordHasher(ngrams.longest, config.max_length, prefixes=PREFIXES if ngrams.prefixes else ())
         self.vector_view = (
             VectorClassifier(config.required_encoder, vectors, ngrams.num_ngrams, num_classes) if vectors else None
         )

@@ -15,7 +15,8 @@ BASE = 1_000_003
 JOIN = 69_621
 """Base of the polynomial hash of a word n-gram."""
 PREFIXES = (3, 4, 5)
-"""Lengths in characters of the prefixes of a word that count as n-grams."""
+"""Lengths in characters of the prefixes of a word that count as n-grams of a classifier."""
+ZERO, NINE = ord("0"), ord("9")
 BEGINS = 48_271
 """Base of the hash of a prefix, which differs from the hash of a word of the same characters."""
 PREFIX = 15
@@ -46,8 +47,8 @@ class WordHasher(nn.Module):
     ASCII. Apostrophes are dropped. Accents, invisible characters and stray continuation bytes are skipped
     (`model.nn.characters`).
 
-    A word has a prefix of each length in PREFIXES that it reaches. Words with different endings share prefixes. Marks
-    have none.
+    A word has a prefix of each length in `prefixes` that it reaches. Words with different endings share prefixes. Marks
+    have none. With `letters_only`, nor have words with a digit, such as codes that differ at their end.
 
     Shape:      document (B, N) uint8, zero-padded, N at most max_length; lengths (B,) int32; returns hashes
                 (rows, M) int64, below 2^31, -1 if the n-gram would start before the document or the word is shorter
@@ -66,25 +67,28 @@ class WordHasher(nn.Module):
     positions: Tensor
     sizes: Tensor
 
-    def __init__(self, longest: int, max_length: int, *, prefixes: bool = False) -> None:
+    def __init__(
+        self, longest: int, max_length: int, *, prefixes: tuple[int, ...] = (), letters_only: bool = False
+    ) -> None:
         super().__init__()
         self.longest = longest
         self.prefixes = prefixes
+        self.letters_only = letters_only
         self.characters = Characters()
         tables = {
-            "powers": _powers(BASE, max_length),
-            "inverses": _powers(pow(BASE, -1, MODULUS), max_length),
+            "powers": _powers(BASE, max_length).int(),  # below 2^31; half as large in the files
+            "inverses": _powers(pow(BASE, -1, MODULUS), max_length).int(),
             "positions": torch.arange(max_length, dtype=torch.int32),
         }
         if prefixes:
-            tables["sizes"] = torch.tensor(PREFIXES).unsqueeze(1)
+            tables["sizes"] = torch.tensor(prefixes).unsqueeze(1)
         for name, tensor in tables.items():
             self.register_buffer(name, tensor, persistent=False)
 
     @property
     def lengths(self) -> Sequence[int]:
         """Length in words of the n-grams in each row of the hashes, or PREFIX."""
-        return [*range(1, self.longest + 1), *([PREFIX] * len(PREFIXES) if self.prefixes else ())]
+        return [*range(1, self.longest + 1), *[PREFIX] * len(self.prefixes)]
 
     def forward(
         self, document: Tensor, lengths: Tensor, *, has_fixed_shapes: bool = False
@@ -104,7 +108,7 @@ class WordHasher(nn.Module):
 
         value = numbers.to(torch.int16).long()  # the lowest 16 bits, signed; those of the kind are zero
         exponent = value.bool().long().cumsum(1)
-        sums = (value * lookup(self.powers, exponent)).cumsum(1)
+        sums = (value * lookup(self.powers, exponent).long()).cumsum(1)
         end_sum, end_exponent = lookup(sums.flatten(), flat_index), lookup(exponent.flatten(), flat_index)  # (M,)
         # (M,): whether the previous word is in the same document
         is_same = doc_index[1:] == doc_index[:-1]
@@ -113,7 +117,7 @@ class WordHasher(nn.Module):
             follows = follows & is_word
         start_sum, start_exponent = _previous(end_sum) * follows, _previous(end_exponent) * follows
         word = remainder(end_sum - start_sum, MODULUS)
-        inverse = lookup(self.inverses, start_exponent)
+        inverse = lookup(self.inverses, start_exponent).long()
         word = remainder(word * inverse, MODULUS)
 
         ngram, is_complete = word, follows
@@ -131,6 +135,10 @@ class WordHasher(nn.Module):
             is_complete = end_exponent - start_exponent >= self.sizes  # (prefixes, M)
             if is_word is not None:
                 is_complete = is_complete & is_word
+            if self.letters_only:
+                digits = ((value >= ZERO) & (value <= NINE)).long().cumsum(1)  # (B, N)
+                end_digits = lookup(digits.flatten(), flat_index)
+                is_complete = is_complete & (end_digits == _previous(end_digits) * follows)
             sum_after = lookup(after, start + torch.where(is_complete, start_exponent + self.sizes, 0))
             prefix = remainder(remainder(sum_after - start_sum, MODULUS) * inverse, MODULUS)
             prefix = remainder(prefix * BEGINS + self.sizes, MODULUS)

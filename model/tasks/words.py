@@ -19,7 +19,7 @@ from model.errors import UserError
 from model.nn.classifier import WordClassifier
 from model.nn.tokens import TokenClassifier
 from model.nn.vectors import VectorClassifier
-from model.nn.words import WordHasher
+from model.nn.words import PREFIXES, WordHasher
 from model.tasks.base import LENGTH, Finished
 from model.tasks.classification import crop
 from model.tasks.graphs import Arrays, ExportGraph, golden_documents
@@ -68,7 +68,8 @@ class WordTask(TwoViewTask):
 
     def hasher(self) -> WordHasher:
         view = self.config.model.ngram_view
-        return WordHasher(view.longest, self.length, prefixes=view.prefixes or "prefixes" in view.tried)
+        has_prefixes = view.prefixes or "prefixes" in view.tried
+        return WordHasher(view.longest, self.length, prefixes=PREFIXES if has_prefixes else ())
 
     def described(self, choice: Choice) -> str:
         return (

@@ -17,7 +17,7 @@ from tests.support.words import CHARACTERS, CONFIG, LENGTH, Text, Texts, padded
 
 
 @cache
-def hasher_of(longest: int = CONFIG.longest, *, prefixes: bool = False) -> WordHasher:
+def hasher_of(longest: int = CONFIG.longest, *, prefixes: tuple[int, ...] = ()) -> WordHasher:
     return WordHasher(longest, LENGTH, prefixes=prefixes)
 
 
@@ -25,7 +25,7 @@ def ngrams_of(hasher: WordHasher, *texts: bytes, length: int = LENGTH) -> list[l
     """Return the n-grams of each document in the format of the reference."""
     hashes, doc_index, where = hasher(*padded(*texts, length=length))
     assert (hashes.dtype, doc_index.dtype) == (torch.int64, torch.int64)
-    assert hashes.shape == (hasher.longest + len(PREFIXES) * hasher.prefixes, len(doc_index))
+    assert hashes.shape == (hasher.longest + len(hasher.prefixes), len(doc_index))
     assert (doc_index.diff() >= 0).all()
     for i, text in enumerate(texts):
         assert where[doc_index == i].tolist() == [end for _, end in reference.located_words(text)]
@@ -107,10 +107,10 @@ def test_place_of_a_word_is_that_of_its_last_character() -> None:
     assert where.tolist() == [len(text[:i].encode()) for i in (1, 3, 7, 9, 10)]
 
 
-@pytest.mark.parametrize("prefixes", [False, True])
+@pytest.mark.parametrize("prefixes", [(), PREFIXES])
 @settings(max_examples=200)
 @given(texts=Texts)
-def test_places_without_a_word_have_no_ngrams(texts: list[bytes], prefixes: bool) -> None:
+def test_places_without_a_word_have_no_ngrams(texts: list[bytes], prefixes: tuple[int, ...]) -> None:
     """With fixed shapes, the hashes are those of the words, then -1; also after a last word of apostrophes."""
     for chosen in (texts, [b'5, "', b"' '", b"!!"]):
         document, lengths = padded(*chosen)
@@ -136,11 +136,26 @@ def test_ngrams_equal_reference(texts: list[bytes]) -> None:
 @given(Texts)
 def test_prefixes_follow_the_ngrams_and_equal_reference(texts: list[bytes]) -> None:
     expected = [reference.word_ngrams(text, CONFIG.longest, prefixes=True) for text in texts]
-    assert ngrams_of(hasher_of(prefixes=True), *texts) == expected
+    assert ngrams_of(hasher_of(prefixes=PREFIXES), *texts) == expected
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+@settings(max_examples=100)
+@given(texts=Texts)
+def test_words_with_a_digit_have_no_prefixes_of_letters(texts: list[bytes], fixed: bool) -> None:
+    documents = [*texts, b"code1234 code1235 4code codes c0des ", "１２３ab abc".encode()]
+    every, some = (WordHasher(1, LENGTH, prefixes=(4,), letters_only=only) for only in (False, True))
+    hashes, doc_index, _ = every(*padded(*documents), has_fixed_shapes=fixed)
+    found, _, _ = some(*padded(*documents), has_fixed_shapes=fixed)
+    words = [reference.words(text) for text in documents]
+    for document, its in enumerate(words):
+        of_document = hashes[:, doc_index == document][:, : len(its)], found[:, doc_index == document][:, : len(its)]
+        for word, all_hashes, kept in zip(its, of_document[0].T.tolist(), of_document[1].T.tolist(), strict=True):
+            assert kept == [all_hashes[0], -1 if any("0" <= char <= "9" for char in word) else all_hashes[1]]
 
 
 def test_words_with_different_endings_share_prefixes() -> None:
-    (found,) = ngrams_of(hasher_of(1, prefixes=True), "Столами столы СТО! 東x".encode(), length=LENGTH)
+    (found,) = ngrams_of(hasher_of(1, prefixes=PREFIXES), "Столами столы СТО! 東x".encode(), length=LENGTH)
     prefixes = [dict(zip(PREFIXES, row[1:], strict=True)) for row in found]
     for begun, shared, size in zip(prefixes, (7, 4, 3, 0, 0, 0), (7, 5, 3, 1, 1, 1), strict=True):
         for count, value in begun.items():
@@ -164,7 +179,7 @@ def test_ngrams_of_any_length_equal_reference_and_ignore_padding(
 @settings(max_examples=30)
 @given(Texts)
 def test_ngrams_do_not_depend_on_padding_or_the_rest_of_the_batch(texts: list[bytes]) -> None:
-    hasher = hasher_of(prefixes=True)
+    hasher = hasher_of(prefixes=PREFIXES)
     together = ngrams_of(hasher, *texts)
     for text, found in zip(texts, together, strict=True):
         assert ngrams_of(hasher, text, length=len(text)) == [found]

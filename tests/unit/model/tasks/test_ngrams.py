@@ -17,7 +17,7 @@ from model.config.models import NgramViewConfig
 from model.data import splits
 from model.nn.ngrams import NgramClassifier, find_hits
 from model.nn.stem import ByteHasher
-from model.nn.words import PREFIX, WordHasher
+from model.nn.words import PREFIX, PREFIXES, WordHasher
 from model.tasks import ngrams, occurrences, regression
 from model.tasks.classification import accuracy
 from model.tasks.naive_bayes import naive_bayes, scale_of
@@ -448,7 +448,7 @@ def model_logits(
     """Return logits (texts, classes) of a filled classifier in double precision."""
     model = NgramClassifier(CONFIG.num_ngrams, classes, sublinear=sublinear).double()
     fitted.fill(model)
-    hashes, doc_index, _ = WordHasher(LONGEST, LENGTH, prefixes=prefixes)(*padded(*texts))
+    hashes, doc_index, _ = WordHasher(LONGEST, LENGTH, prefixes=PREFIXES if prefixes else ())(*padded(*texts))
     rows = model.vocabulary(hashes.flatten()).reshape(hashes.shape)
     contributions = model(find_hits(rows, doc_index, torch.zeros_like(doc_index)), (len(texts), 1))
     logits: np.ndarray = (contributions.sum(dim=1) + model.bias).numpy()
@@ -623,7 +623,7 @@ def inflected(count: int) -> tuple[list[bytes], Labels]:
 def test_prefixes_are_chosen_if_they_tell_classes_apart_better() -> None:
     texts, labels = inflected(60)
     config = changed(CONFIG, tried=("prefixes",))
-    counted = count(WordHasher(LONGEST, LENGTH, prefixes=True), texts, LENGTH, 0)
+    counted = count(WordHasher(LONGEST, LENGTH, prefixes=PREFIXES), texts, LENGTH, 0)
     choice = choose(counted, labels, 2, config)
     assert choice.prefixes
     assert choice.of(config).prefixes
@@ -654,7 +654,7 @@ def test_counts_are_chosen_if_they_tell_classes_apart_better() -> None:
 
 def test_other_values_are_left_out_unless_they_are_better_by_more_than_a_standard_error() -> None:
     texts, labels = corpus(60, 2)
-    counted = count(WordHasher(LONGEST, LENGTH, prefixes=True), texts, LENGTH, 0)
+    counted = count(WordHasher(LONGEST, LENGTH, prefixes=PREFIXES), texts, LENGTH, 0)
     config, tried = changed(CONFIG, tried=("sublinear", "prefixes")), 0
     tried = NUM_CANDIDATES + sum(strength <= CONFIG.max_strength for strength in STRENGTHS)
     losses = Recorder(0, NUM_CANDIDATES + 2)
