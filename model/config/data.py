@@ -115,6 +115,8 @@ class PairsConfig(Section):
     """As for documents."""
     split_seed: int = 0
     """Seed of the splits of `own`."""
+    terms: str = ""
+    """Terms of use of `own`, which the exported model states."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -139,6 +141,7 @@ def _check_own(section: DocumentsConfig | PairsConfig) -> None:
         "test_file",
         "final_fit",
         "encoding",
+        "terms",
     ):
         if getattr(section, key, "") and section.name != "own":
             raise ValueError(f"{key} must not be set for data.name {section.name!r}; only 'own' has it")

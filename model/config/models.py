@@ -233,6 +233,11 @@ class JointViewConfig(Section):
     training: TrainingConfig
     num_words: Annotated[int, allowed(lambda value: 1 <= value <= 1024, "in 1..1024")] = 320
     """Maximum number of words that it reads of a document."""
+    prefix_length: Annotated[int, allowed(lambda value: 0 <= value <= 16, "in 0..16")] = 0
+    """Number of characters by which words are compared, so that different endings match; 0 for all.
+    Words with a digit are compared whole."""
+    in_batch_negatives: CountOrZero = 0
+    """Number of further texts that do not match, from the other pairs of a batch, for each pair that does."""
     dim: Annotated[int, allowed(lambda value: value >= 16 and value % 2 == 0, "even and at least 16")] = 32
     hidden_dim: Count = 64
     attention: Literal["none", "dba", "s3", "softmax"] = "none"
@@ -240,6 +245,11 @@ class JointViewConfig(Section):
     dropout: Dropout = 0.1
     min_pairs: CountOrZero = 1_000
     """Number of training pairs from which the view is trained."""
+
+    @property
+    def prefixes(self) -> tuple[int, ...]:
+        """Lengths of the prefixes of words that the view reads."""
+        return (self.prefix_length,) if self.prefix_length else ()
 
 
 class MatcherConfig(Section):

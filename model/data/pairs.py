@@ -106,11 +106,11 @@ def load_test_pairs(config: PairsConfig, file: ReadFile) -> Pairs:
     return _checked(config, pairs, file.path, ("test",))
 
 
-def data_terms(name: str) -> tuple[str, bool]:
+def data_terms(config: PairsConfig) -> tuple[str, bool]:
     """Terms of use of a data set, and whether they forbid commercial use."""
-    if name == "own":
-        return "Own data.", False
-    return ("Generated; no terms.", False) if name == "synthetic-pairs" else (AAN_TERMS, True)
+    if config.name == "own":
+        return config.terms or "Own data.", False
+    return ("Generated; no terms.", False) if config.name == "synthetic-pairs" else (AAN_TERMS, True)
 
 
 def columns_of(config: PairsConfig) -> TextColumns:

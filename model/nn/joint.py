@@ -12,13 +12,14 @@ from model.config.encoder import DropoutConfig, EncoderConfig
 from model.config.models import OPENING, JointViewConfig
 from model.nn.attention.dba import DynamicBilinearCrossAttention
 from model.nn.encoder import Blocks
+from model.nn.lexical import Words
 from model.nn.ops.integers import as_tensor, divide, lookup, remainder
 from model.nn.stem import quantise_int8
 
 KEYS = 2**24
 """Number of keys of words: float32 holds integers up to it exactly."""
 HASHES_PER_KEY = 2**31 // KEYS
-LAST = 2**50
+LAST = 2**62
 """Sorts after every word."""
 VECTOR_STD = 0.1
 """Standard deviation of the initial vectors of words."""
@@ -27,15 +28,16 @@ SUM_SCALE = 16.0
 
 
 class WordSketch(nn.Module):
-    """The distinct words of each document with the smallest hashes, at most `num_words`: WORD_FIELDS numbers of each.
+    """The distinct words of each document with the smallest keys, at most `num_words`: WORD_FIELDS numbers of each.
 
-    These are a key, the first 24 bits of the hash as a fraction; the id in the vocabulary times ID_UNIT, 0 for an
-    unknown word; and whether the word occurs in the first OPENING bytes. Keys ascend; zeros follow the last word. Words
-    with the smallest hashes are a sample that is the same in every document: a word that two documents share is in both
-    samples or, if it has a large hash, may be in neither. Frequent words are left out.
+    These are a key, the first 24 bits of a hash as a fraction; the id in the vocabulary times ID_UNIT, 0 for an unknown
+    word; and the key of the whole word, negative unless the word occurs in the first OPENING bytes. Keys ascend; zeros
+    follow the last word. Words with the smallest keys are a sample that is the same in every document: a word that two
+    documents share is in both samples or, if it has a large key, may be in neither. Frequent words are left out. The
+    first key may be that of the word's first characters. Of the words with the same ones, one in the opening counts,
+    then that with the smallest key of the whole word.
 
-    Shape:      hashes, ids, doc_index, position (M,), those of single words in `model.nn.words`; returns
-                (B, num_words, WORD_FIELDS) float32.
+    Shape:      words of B documents, M in all; returns (B, num_words, WORD_FIELDS) float32.
     Reference:  bottom-k sketches: Broder 1997, "On the resemblance and containment of documents", sec. 3. Not in the
                 S3Attention paper.
     Note:       Two different words have equal keys with a probability of 2^-24.
@@ -48,24 +50,27 @@ class WordSketch(nn.Module):
         self.num_words = num_words
         self.register_buffer("is_frequent", torch.zeros(1 + num_ngrams, dtype=torch.bool))
 
-    def forward(self, hashes: Tensor, ids: Tensor, doc_index: Tensor, position: Tensor, num_documents: int) -> Tensor:
+    def forward(self, words: Words, num_documents: int) -> Tensor:
         """Sketch (B, num_words, WORD_FIELDS) of the words (M,) of B documents."""
-        is_kept = (hashes >= 0) & ~lookup(self.is_frequent, ids)
-        key = divide(hashes, HASHES_PER_KEY) + 1  # (M,), from 1
-        # Sorted by document, key, and whether it is after the opening: the first of equal keys is in it if any is.
-        code = (doc_index * (2 * KEYS) + key) * 2 + (position >= OPENING).long()
+        ids, doc_index = words.ids[0], words.doc_index
+        is_kept = (words.keys >= 0) & ~lookup(self.is_frequent, ids)
+        key, whole = (divide(hashes, HASHES_PER_KEY) + 1 for hashes in (words.keys, words.hashes[0]))  # from 1
+        # Sorted by document, key, whether it is after the opening, and whole word: the first of equal keys counts.
+        later = (words.position >= OPENING).long()
+        code = ((doc_index * (2 * KEYS) + key) * 2 + later) * (2 * KEYS) + whole
         code, order = torch.where(is_kept, code, LAST).sort()
-        word = divide(code, 2)
+        word = divide(code - remainder(code, 4 * KEYS), 4 * KEYS)  # exact, since the quotient is below 2^52
         is_new = torch.cat((torch.ones_like(is_kept[:1]), word[1:] != word[:-1])) & lookup(is_kept, order)
         document = lookup(doc_index, order)
         # ONNX Runtime has no ScatterND of int64 on CUDA.
         counts = torch.zeros(num_documents, device=key.device).index_add(0, document, is_new.float()).long()
-        place = is_new.long().cumsum(0) - 1 - lookup(counts.cumsum(0) - counts, document)
+        number = is_new.long().cumsum(0) - 1 - lookup(counts.cumsum(0) - counts, document)
         num_places = num_documents * self.num_words
         end = as_tensor(num_places, document)
-        target = torch.where(is_new & (place < self.num_words), document * self.num_words + place, end)
-        key, ids = lookup(key, order).float() / KEYS, lookup(ids, order).float() * ID_UNIT
-        found = torch.stack((key, ids, (1 - remainder(code, 2)).float()), dim=1)
+        target = torch.where(is_new & (number < self.num_words), document * self.num_words + number, end)
+        whole = torch.where(later > 0, -whole, whole)
+        found = torch.stack((key.float() / KEYS, ids.float() * ID_UNIT, whole.float() / KEYS), dim=1)
+        found = lookup(found, order)
         empty = torch.zeros(num_places + 1, WORD_FIELDS, device=found.device)
         sketch = empty.scatter(0, target.unsqueeze(1).expand(-1, WORD_FIELDS), found)[:-1]
         return torch.unflatten(sketch, 0, (num_documents, self.num_words))
@@ -84,7 +89,8 @@ class JointView(nn.Module):
     logit = MLP(log(1 + |h_a|) sign(h_a), the same of h_b)
 
     f_i are the inverse document frequency of word i, whether it is in the opening, whether the other document contains
-    it, and in its opening, this times the frequency, and which of the two documents it is. `attend` is the
+    its key, and in its opening, this times the frequency, and which of the two documents it is; if keys are of first
+    characters, also whether the other document contains the whole word, and this times the frequency. `attend` is the
     cross-attention of DBA, in both directions; or another attention over the words of both, one after the other; or
     absent.
 
@@ -105,7 +111,10 @@ class JointView(nn.Module):
     def __init__(self, config: JointViewConfig, num_ngrams: int) -> None:
         super().__init__()
         dim, hidden = config.dim, 2 * config.dim
-        self.features = nn.Sequential(nn.Linear(6, dim), nn.GELU(), nn.Linear(dim, dim))
+        self.has_prefixes = bool(config.prefixes)
+        self.has_fixed_shapes = config.attention != "none"
+        """Whether the places after the last word of all documents are read, too."""
+        self.features = nn.Sequential(nn.Linear(8 if self.has_prefixes else 6, dim), nn.GELU(), nn.Linear(dim, dim))
         self.vectors = nn.Parameter(torch.randn(1 + num_ngrams, dim) * VECTOR_STD)
         self.register_buffer("weight", torch.ones(()))
         self.register_buffer("step", torch.ones(dim), persistent=False)
@@ -124,21 +133,31 @@ class JointView(nn.Module):
 
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
         """Logit (B, 1) of the sketches a and b, both (B, num_words, WORD_FIELDS)."""
+        if not self.has_fixed_shapes:
+            a, b = _without_empty_places(a, b)
         words = a[..., 0] > 0, b[..., 0] > 0  # (B, num_words)
         keys = torch.where(words[0], a[..., 0], -1.0)  # zeros after the last words are not equal
         same = (keys.unsqueeze(2) == b[..., 0].unsqueeze(1)).float()  # (B, num_words, num_words)
-        x = self._tokens(a, same @ _presence(b), 0.0)
-        y = self._tokens(b, (_presence(a).transpose(1, 2) @ same).transpose(1, 2), 1.0)
+        of_a, of_b = same @ _presence(b), (_presence(a).transpose(1, 2) @ same).transpose(1, 2)
+        if self.has_prefixes:
+            same = same * (a[..., 2].abs().unsqueeze(2) == b[..., 2].abs().unsqueeze(1))
+            of_a, of_b = (torch.cat((x, same.sum(i).unsqueeze(2)), dim=2) for x, i in ((of_a, 2), (of_b, 1)))
+        x, y = self._tokens(a, of_a, 0.0), self._tokens(b, of_b, 1.0)
         x, y = self._attend(x, y, words)
         h = torch.cat([_total(one + self.mlp(one), is_word) for one, is_word in zip((x, y), words, strict=True)], dim=1)
         h = h / SUM_SCALE
         return self.weight * self.out(h.sign() * torch.log1p(h.abs()))  # type: ignore[no-any-return]
 
     def _tokens(self, words: Tensor, others: Tensor, side: float) -> Tensor:
-        """Vectors (B, num_words, dim) of words; `others` (B, num_words, 2): whether they are in the other document."""
-        ids, in_opening = (words[..., 1] / ID_UNIT).long(), words[..., 2:]
+        """Vectors (B, num_words, dim) of words.
+
+        `others` (B, num_words, 2 or 3) says whether their keys are in the other document, in its opening, and whether
+        the whole words are in it.
+        """
+        ids = (words[..., 1] / ID_UNIT).long()
         idf = nn.functional.embedding(ids, self.idf.unsqueeze(1))
-        features = torch.cat((idf, in_opening, others, others[..., 1:] * idf, torch.full_like(idf, side)), dim=-1)
+        parts = idf, _in_opening(words), others, others[..., 1:] * idf, torch.full_like(idf, side)
+        features = torch.cat(parts, dim=-1)
         vectors = nn.functional.embedding(ids, self.vectors).float() * self.step
         return self.features(features) + vectors  # type: ignore[no-any-return]  # nn.Module.__call__
 
@@ -182,9 +201,25 @@ def _encoder(config: JointViewConfig, attention: AttentionName) -> EncoderConfig
     )
 
 
+def _without_empty_places(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """The sketches up to the last word of all, at least one place: short documents take a fraction of the time."""
+    longest = torch.maximum(*((words[..., 0] > 0).sum(1).max() for words in (a, b))).clamp(min=1)
+    if torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]
+        return a[:, :longest], b[:, :longest]
+    count: int = longest.item()  # type: ignore[assignment]  # with int(), the exporter would need its value
+    torch._check(count >= 1)  # the exporter needs bounds
+    torch._check(count <= a.shape[1])
+    return a[:, :count], b[:, :count]
+
+
 def _presence(words: Tensor) -> Tensor:
     """(B, num_words, 2): one, and whether each word is in the opening."""
-    return torch.cat((torch.ones_like(words[..., :1]), words[..., 2:]), dim=-1)
+    return torch.cat((torch.ones_like(words[..., :1]), _in_opening(words)), dim=-1)
+
+
+def _in_opening(words: Tensor) -> Tensor:
+    """(B, num_words, 1): whether each word is in the opening."""
+    return (words[..., 2:] > 0).float()
 
 
 def _total(x: Tensor, is_word: Tensor) -> Tensor:

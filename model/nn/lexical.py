@@ -26,13 +26,16 @@ class Words(NamedTuple):
     """Words of documents, as in `WordHasher`."""
 
     hashes: Tensor
-    """Of the n-grams that end at each word, (rows, M)."""
+    """Of the n-grams that end at each word, (longest, M)."""
     ids: Tensor
-    """In the vocabulary, (rows, M)."""
+    """Of the n-grams in the vocabulary, (longest, M)."""
     doc_index: Tensor
     """(M,)."""
     position: Tensor
     """(M,)."""
+    keys: Tensor
+    """Hashes by which words are compared, of their last prefix or, without prefixes or for shorter words, of the word,
+    (M,)."""
 
 
 class LexicalView(nn.Module):
@@ -55,9 +58,9 @@ class LexicalView(nn.Module):
     step: Tensor
     """Factor of each row of `table`: the step of int8 after `quantise`, 1 before."""
 
-    def __init__(self, config: LexicalViewConfig) -> None:
+    def __init__(self, config: LexicalViewConfig, prefixes: tuple[int, ...] = ()) -> None:
         super().__init__()
-        self.words = WordHasher(config.longest, config.max_length)
+        self.words = WordHasher(config.longest, config.max_length, prefixes=prefixes, letters_only=True)
         self.vocabulary = Vocabulary(config.num_ngrams)
         # Row 0 (no n-gram) stays zero.
         self.table = nn.Parameter(torch.zeros(1 + config.num_ngrams, config.dim), requires_grad=False)
@@ -80,7 +83,11 @@ class LexicalView(nn.Module):
     def find(self, document: Tensor, lengths: Tensor) -> Words:
         """The words of (B, N) bytes."""
         hashes, doc_index, position = self.words(document, lengths, has_fixed_shapes=self.has_fixed_shapes)
-        return Words(hashes, self.vocabulary(hashes.flatten()).reshape(hashes.shape), doc_index, position)
+        ngrams = hashes[: self.words.longest]
+        ids, keys = self.vocabulary(ngrams.flatten()).reshape(ngrams.shape), hashes[0]
+        if self.words.prefixes:
+            keys = torch.where(hashes[-1] < 0, keys, hashes[-1])
+        return Words(ngrams, ids, doc_index, position, keys)
 
     def project(self, document: Tensor, lengths: Tensor, words: Words) -> Tensor:
         """Project (B, N) bytes, whose words were found, -> (B, total_dim)."""

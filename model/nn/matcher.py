@@ -2,7 +2,7 @@
 
 import copy
 import math
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,13 @@ from model.nn.encoder import Blocks, masked_mean
 from model.nn.joint import JointView, WordSketch
 from model.nn.lexical import LexicalHead, LexicalView
 from model.nn.stem import NgramStem
+
+_Module = TypeVar("_Module", bound=nn.Module)
+
+
+def _sharing(module: _Module) -> _Module:
+    """A copy of a module that shares its parameters and buffers."""
+    return copy.deepcopy(module, {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())})
 
 
 class DocumentEncoder(nn.Module):
@@ -48,8 +55,7 @@ class DocumentEncoder(nn.Module):
 
     def for_cuda(self) -> "DocumentEncoder":
         """The same encoder for an export to CUDA. It shares the parameters."""
-        shared = {id(tensor): tensor for tensor in (*self.parameters(), *self.buffers())}
-        other = copy.deepcopy(self, shared)
+        other = _sharing(self)
         other.stem.avoids_int8 = True
         return other
 
@@ -108,6 +114,9 @@ class MatchingHead(nn.Module):
             parameter.mul_(scale)
         self.bilinear.bias.add_(shift)
 
+    def for_cuda(self) -> None:
+        """No other head for an export to CUDA."""
+
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
         """Logit (B, 1) of the vectors a and b, both (B, C)."""
         features = torch.cat((a, b, a * b, a - b), dim=-1)  # (B, 4C)
@@ -164,8 +173,7 @@ class ViewsEncoder(nn.Module):
         if self.learned is not None:
             parts.append(self.learned(document, lengths))
         if self.sketch is not None:
-            single = words.hashes[0], words.ids[0], words.doc_index, words.position
-            parts.append(self.sketch(*single, document.shape[0]).flatten(1))
+            parts.append(self.sketch(words, document.shape[0]).flatten(1))
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
 
@@ -190,6 +198,15 @@ class ViewsHead(nn.Module):
             self.joint = JointView(config.joint_view, config.lexical_view.num_ngrams)
         self.register_buffer("weights", torch.tensor([1.0, 0.0]))
         self.register_buffer("bias", torch.zeros(1))
+
+    def for_cuda(self) -> "ViewsHead | None":
+        """The same head with fixed shapes, since CUDA would wait for the number of words; None if it has them."""
+        if self.joint is None or self.joint.has_fixed_shapes:
+            return None
+        other = _sharing(self)
+        assert other.joint is not None
+        other.joint.has_fixed_shapes = True
+        return other
 
     @torch.no_grad()
     def rescale(self, scale: float, shift: float) -> None:
@@ -220,11 +237,12 @@ class ViewsMatcher(nn.Module):
     def __init__(self, config: MatcherConfig) -> None:
         super().__init__()
         assert config.lexical_view is not None
-        sketch = None
+        sketch, prefixes = None, tuple[int, ...]()
         if config.joint_view is not None:
             sketch = WordSketch(config.joint_view.num_words, config.lexical_view.num_ngrams)
+            prefixes = config.joint_view.prefixes
         learned = DocumentEncoder(config) if config.has_encoder else None
-        self.encoder = ViewsEncoder(LexicalView(config.lexical_view), learned, sketch)
+        self.encoder = ViewsEncoder(LexicalView(config.lexical_view, prefixes), learned, sketch)
         self.head = ViewsHead(config)
 
     def forward(self, document: Tensor, lengths: Tensor) -> Tensor:

@@ -108,7 +108,8 @@ def golden_documents(length: int) -> Arrays:
 def golden_encodings(dim: int, num_words: int) -> Arrays:
     """Random encodings of documents: a and b, both (8, dim + num_words * WORD_FIELDS) float32.
 
-    The documents have from no words to all; one word in two is unknown, and most are also in the other document.
+    The documents have from no words to all; one word in two is unknown, and the keys of most are also in the other
+    document.
     """
     generator = np.random.default_rng(0)
     encodings = generator.standard_normal((2, 8, dim)).astype(np.float32)
@@ -116,9 +117,8 @@ def golden_encodings(dim: int, num_words: int) -> Arrays:
     for document in np.ndindex(2, 8):
         count = num_words * document[1] // 7
         keys = np.sort(generator.choice(np.arange(1, num_words + num_words // 4 + 1), count, replace=False))
-        words[document][:count] = np.stack(
-            (keys * 2.0**-24, keys * (keys % 2) * ID_UNIT, generator.integers(2, size=count)), axis=1
-        )
+        whole = (keys + generator.integers(2, size=count)) * generator.choice((-1, 1), count)
+        words[document][:count] = np.stack((keys * 2.0**-24, keys * (keys % 2) * ID_UNIT, whole * 2.0**-24), axis=1)
     both = np.concatenate((encodings, words.reshape(2, 8, -1)), axis=2)
     return dict(zip("ab", both, strict=True))
 

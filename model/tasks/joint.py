@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from artifact.arrays import Doubles, Floats
 from artifact.documents import WORD_FIELDS, pool
+from model.config.models import JointViewConfig
 from model.nn.joint import JointView
 from model.tasks.link import SIGMOID, Outputs
-from model.tasks.matching import PairLearner
+from model.tasks.matching import CONTRAST, PairLearner
 from model.training.learner import TrainingBatch
 
 ROWS = 64
@@ -28,11 +29,15 @@ class JointLearner(PairLearner):
     frequencies: Doubles
     """Share of the documents that contain each n-gram of the vocabulary, (R,)."""
 
+    @property
+    def view(self) -> JointViewConfig:
+        """Settings of the joint view."""
+        assert self.config.model.joint_view is not None
+        return self.config.model.joint_view
+
     def build(self) -> JointView:
-        config = self.config.model
-        assert config.joint_view is not None
-        assert config.lexical_view is not None
-        return JointView(config.joint_view, config.lexical_view.num_ngrams)
+        assert self.config.model.lexical_view is not None
+        return JointView(self.view, self.config.model.lexical_view.num_ngrams)
 
     def initialise(self, model: nn.Module, device: torch.device) -> None:
         del device
@@ -44,9 +49,25 @@ class JointLearner(PairLearner):
         return (torch.from_numpy(np.stack([self.words[int(document)] for document in documents])),)
 
     def loss(self, model: nn.Module, batch: TrainingBatch) -> Tensor:
-        """Cross-entropy of the pairs."""
-        words, a, b, labels, _ = batch
-        return SIGMOID.loss(model(words[a], words[b]).squeeze(1), labels)
+        """Cross-entropy of the pairs and, with in-batch negatives, a contrastive loss.
+
+        The negatives of a_i are b_(i+1), b_(i+2) and so on, of other pairs that match.
+
+        Reference:  van den Oord et al. 2018, arXiv:1807.03748, eq. (4) (contrastive loss with in-batch negatives).
+        """
+        words, a, b, labels, is_known = batch
+        half, count = len(is_known), self.view.in_batch_negatives  # the pairs that match come first
+        i = torch.arange(half, device=a.device).unsqueeze(1)
+        others = (i + 1 + torch.arange(count, device=a.device)) % half  # (half, count)
+        is_known = is_known[i, others]
+        first = torch.cat((a, a[:half].repeat_interleave(count)))
+        second = torch.cat((b, b[others.flatten()]))
+        logits = model(words[first], words[second]).squeeze(1)
+        given, added = logits[: len(a)], logits[len(a) :].reshape(half, count)
+        negatives = added[~is_known]
+        pairs = SIGMOID.loss(torch.cat((given, negatives)), torch.cat((labels, torch.zeros_like(negatives))))
+        candidates = torch.cat((given[:half].unsqueeze(1), added.masked_fill(is_known, -1e9)), dim=1)
+        return pairs + CONTRAST * nn.functional.cross_entropy(candidates, torch.zeros_like(i[:, 0]))
 
     def validate(self, model: nn.Module, device: torch.device) -> float:
         pairs = self.task.pairs(self.data, "val")

@@ -122,7 +122,7 @@ class PairTask(TrainingTask[MatchingRun, OwnTexts | Path, Pairs]):
     def graphs(self, model: nn.Module) -> tuple[ExportGraph, ...]:
         assert isinstance(model, Matcher | ViewsMatcher)
         config = self.recipe.model
-        golden = golden_encodings(config.dim, config.num_words)
+        golden, head = golden_encodings(config.dim, config.num_words), model.head.for_cuda()
         return (
             ExportGraph(
                 "model",
@@ -133,7 +133,15 @@ class PairTask(TrainingTask[MatchingRun, OwnTexts | Path, Pairs]):
                 model.encoder.for_cuda(),
                 fixed_for_all_batches=True,
             ),
-            ExportGraph("head", model.head, golden, ("logits",), (config.encoding_size,)),
+            ExportGraph(
+                "head",
+                model.head,
+                golden,
+                ("logits",),
+                (config.encoding_size,),
+                head,
+                fixed_for_all_batches=head is not None,
+            ),
         )
 
     def finish(self, model: nn.Module, final: nn.Module | None, data: Pairs) -> Finished:
@@ -228,7 +236,7 @@ class PairTask(TrainingTask[MatchingRun, OwnTexts | Path, Pairs]):
         return self
 
     def terms(self) -> tuple[str, bool]:
-        return data_terms(self.config.data.name)
+        return data_terms(self.config.data)
 
 
 @dataclass(frozen=True)

@@ -70,8 +70,8 @@ def test_scores_are_the_softmax_of_the_mean_of_the_windows() -> None:
 
 
 def test_encoding_of_a_document_is_the_mean_vector_and_the_words_with_the_smallest_keys() -> None:
-    words = [[(3, 1, 0), (9, 0, 1), (0, 0, 0)], [(3, 1, 1), (5, 2, 0), (7, 0, 0)]]
+    words = [[(3, 1, -8), (9, 0, 9), (0, 0, 0)], [(3, 2, 8), (5, 6, -9), (5, 2, -8)]]
     rows = np.array([[1.0, 3.0, *np.ravel(words[0])], [2.0, 5.0, *np.ravel(words[1])]], np.float32)
-    assert pool(rows, 3).tolist() == [1.5, 4.0, 3, 1, 1, 5, 2, 0, 7, 0, 0]
+    assert pool(rows, 3).tolist() == [1.5, 4.0, 3, 2, 8, 5, 2, -8, 9, 0, 9]
     assert pool(rows[:1], 3).tolist() == rows[0].tolist()
     assert pool(rows[:, :2]).tolist() == [1.5, 4.0]
