@@ -1,10 +1,12 @@
 """`python -m benchmarks.models.descriptions`: a matcher of short and long descriptions of Debian's packages.
 
-On Debian, reads the descriptions that `apt-cache` knows, after `apt-get update` into a folder of its own (35 MB). The
-short description of a package is the query, its long one the text that belongs to it. Left out are words that a long
-description repeats from its short one, paragraphs that more than 20 source packages share, and packages whose short or
-first paragraph another package has. Each short description also has a long one of another source package: at random,
-or every second time one of the most similar ones. All packages of a source are in the same split.
+On Debian, reads the descriptions in the package lists of the sources that apt knows (for the record, `main` of Debian
+12), which it downloads into a folder of its own (35 MB). The short description of a package is the query, its long one
+the text that belongs to it. From the long one, it removes the short one where it is repeated word for word, and
+paragraphs that more than 20 source packages share. It drops transitional, dummy and meta packages, and descriptions
+that are too short or still contain the short one; of packages with the same short description or first paragraph, it
+keeps the first. Each short description is also paired with a long one of another source package: alternately a random
+one, and one of the ranks 3 to 12 by the cosine of TF-IDF. All packages of a source are in the same split.
 
 Trains the recipe `descriptions` on them, and compares it with the tuned cosine of TF-IDF that training prints: on the
 test pairs, and by the rank of the right text among those of 99 other packages. Each result is recorded when its run
@@ -39,7 +41,6 @@ from benchmarks.lib.table import table
 from benchmarks.models.runs import options_of, revisions, run_command
 from model.data.own import DataFiles
 from model.runs.load import load_trained
-from model.tasks.base import BASELINE
 from model.tasks.graphs import module_functions
 from model.tasks.lexical_matching import LexicalMatchingTask
 from model.tasks.link import Outputs, area_under_roc
@@ -48,20 +49,19 @@ from model.training.checkpoint import BEST
 NAME = "descriptions"
 SEEDS = 3
 SHARED = 20
-"""Paragraphs of more source packages are left out."""
+"""Paragraphs that more source packages share are left out."""
 FEWEST = 2, 12
 """Minimum number of words of a short and of a long description."""
 GENERAL = re.compile("transitional|dummy|metapackage", re.IGNORECASE)
 """Short descriptions of packages without content."""
 SIZES = {"test": 2_500, "validation": 1_500}
-"""Number of packages in the splits besides training, about."""
+"""Approximate number of packages in each split; the rest is for training."""
 NEAR = slice(2, 12)
 """Ranks of the similar texts that are drawn; the nearest ones may describe the same thing."""
-NEAREST = 600
-"""Number of similar texts among which those of other source packages are looked for. No source has as many packages."""
 BATCH = 1_000
-"""Number of packages that are compared with all others at once."""
+"""Number of packages that are compared with all others at once, so that their cosines fit into memory."""
 CANDIDATES = 100
+TASK = "text-matching"
 OURS, COSINE = "`descriptions`", "cosine of TF-IDF"
 
 
@@ -85,7 +85,10 @@ def paragraphs(text: str) -> list[str]:
 
 
 def download(folder: Path) -> str:
-    """All packages that apt knows, in the format of `apt-cache show`, from lists in a folder."""
+    """All packages that apt knows, in the format of `apt-cache show`, from lists in a folder.
+
+    Raises: CalledProcessError if apt fails; FileNotFoundError without apt.
+    """
     lists = (f"Dir::State::Lists={folder}", "Dir::Cache::pkgcache=", "Dir::Cache::srcpkgcache=")
     options = [word for one in (*lists, "Acquire::Languages=en") for word in ("-o", one)]
     (folder / "partial").mkdir(parents=True, exist_ok=True)
@@ -108,7 +111,7 @@ def parsed(records: str) -> Iterator[Package]:
 
 
 def cleaned(packages: Sequence[Package]) -> list[Package]:
-    """The packages that are kept, with what is kept of their long descriptions."""
+    """The packages that tell enough, without what their long descriptions repeat: see the top of this file."""
     sources = defaultdict[str, set[str]](set)
     for package in packages:
         for part in paragraphs(package.long):
@@ -129,7 +132,7 @@ def cleaned(packages: Sequence[Package]) -> list[Package]:
 
 
 def split(packages: Sequence[Package]) -> list[str]:
-    """Split of each package, by the hash of its source."""
+    """Split of each package: sources, in the order of their hashes, fill test, then validation, then training."""
     counts = Counter(package.source for package in packages)
     splits, left = dict[str, str](), dict(SIZES)
     for source in sorted(counts, key=lambda name: hashlib.sha256(name.encode()).digest()):
@@ -146,22 +149,21 @@ def pairs_of(packages: Sequence[Package]) -> Iterator[Data]:
     learned = [text for text, name in zip(long, splits, strict=True) if name == "train"]
     vectorizer = TfidfVectorizer(sublinear_tf=True, min_df=2, dtype=np.float32, stop_words="english").fit(learned)
     for name in ("train", *SIZES):
-        part = [number for number, its in enumerate(splits) if its == name]
-        texts = vectorizer.transform([long[number] for number in part])
-        both = texts + vectorizer.transform([packages[number].short for number in part])
-        for place, number in enumerate(part):
-            source, short, text = packages[number]
-            if place % BATCH == 0:
-                likeness = (both[place : place + BATCH] @ texts.T).toarray()
-            if place % 2:
-                near = [part[i] for i in np.argsort(-likeness[place % BATCH], kind="stable")[:NEAREST]]
-                other = generator.choice([its for its in near if packages[its].source != source][NEAR])
-            else:
-                other = generator.choice(part)
-                while packages[other].source == source:
-                    other = generator.choice(part)
-            for label, document in ((1, text), (0, long[other])):
-                yield {"query": short, "document": document, "label": label, "split": name, "source": source}
+        members = [number for number, its in enumerate(splits) if its == name]
+        texts = vectorizer.transform([long[number] for number in members])
+        # similar to both descriptions: to the short one, so that shared words mislead
+        queries = texts + vectorizer.transform([packages[number].short for number in members])
+        sources = np.unique([packages[number].source for number in members], return_inverse=True)[1]
+        for first in range(0, len(members), BATCH):
+            cosines = (queries[first : first + BATCH] @ texts.T).toarray()
+            for row, likeness in enumerate(cosines, first):
+                source, short, text = packages[members[row]]
+                others = np.flatnonzero(sources != sources[row])
+                if row % 2:
+                    others = others[np.argsort(-likeness[others], kind="stable")[NEAR]]
+                wrong = long[members[others[generator.randrange(len(others))]]]
+                for label, document in ((1, text), (0, wrong)):
+                    yield {"query": short, "document": document, "label": label, "split": name, "source": source}
 
 
 def write(packages: Sequence[Package], file: Path) -> None:
@@ -178,17 +180,20 @@ def read(file: Path) -> Iterator[Data]:
 
 
 def rankings(file: Path) -> tuple[list[bytes], NDArray[np.int64]]:
-    """Texts, and for each package of the test split the numbers of its query and of CANDIDATES texts, the right first.
+    """Texts, and the pairs to rank, as in `Pairs.table`: each query with CANDIDATES texts, the right one first.
 
-    Shape:  the second is (queries, 1 + CANDIDATES). The other texts are of other source packages.
+    The texts are those of the test split; the wrong ones are of other source packages.
+
+    Shape:  the pairs are (queries * CANDIDATES, 3).
     """
     rows = [row for row in read(file) if row["split"] == "test" and row["label"]]
-    generator, found = random.Random(NAME), list[list[int]]()
+    generator, pairs = random.Random(NAME), list[tuple[int, int, int]]()
     for number, row in enumerate(rows):
         others = [i for i, other in enumerate(rows) if other["source"] != row["source"]]
-        found.append([len(rows) + number, number, *generator.sample(others, CANDIDATES - 1)])
+        candidates = [number, *generator.sample(others, CANDIDATES - 1)]
+        pairs += [(len(rows) + number, other, int(other == number)) for other in candidates]
     texts = [row[name].encode() for name in ("document", "query") for row in rows]
-    return texts, np.array(found)
+    return texts, np.array(pairs)
 
 
 def reciprocal_ranks(scores: Outputs) -> Doubles:
@@ -203,19 +208,17 @@ def results(run: Path, file: Path) -> Data:
     best = load_trained(run, DataFiles(data=file))
     task, data = best.task, best.data
     assert isinstance(task, LexicalMatchingTask)
-    baseline = task.baseline(data, task.facts[BASELINE]["setting"])
+    baseline = task.chosen_baseline(data)
     assert baseline is not None
     functions = module_functions(best.finished.graphs, torch.device("cpu"))
     pairs, (texts, ranked) = task.pairs(data, "test"), rankings(file)
     logits, targets = task.logits(functions, data, pairs)
-    of_queries = np.stack((np.repeat(ranked[:, 0], CANDIDATES), ranked[:, 1:].ravel(), np.zeros(ranked[:, 1:].size)), 1)
-    others = dataclasses.replace(data, texts=texts)
-    ranking, _ = task.logits(functions, others, of_queries.astype(np.int64))
-    cosines = baseline.scores(data.texts, pairs[:, :2]), baseline.scores(texts, of_queries[:, :2].astype(np.int64))
+    ranking, _ = task.logits(functions, dataclasses.replace(data, texts=texts), ranked)
+    cosines = baseline.scores(data.texts, pairs[:, :2])
     return {
         "baseline": baseline.setting,
         OURS: _results(logits, logits > 0, targets, ranking),
-        COSINE: _results(cosines[0], cosines[0] >= baseline.threshold, targets, cosines[1]),
+        COSINE: _results(cosines, cosines >= baseline.threshold, targets, baseline.scores(texts, ranked[:, :2])),
     }
 
 
@@ -235,16 +238,17 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
     if not file.is_file():
         write(cleaned([*parsed(download(file.parent / "lists"))]), file)
     counts = Counter(row["split"] for row in read(file))
-    facts = {"digest": hashlib.sha256(file.read_bytes()).hexdigest(), "pairs": dict(counts)}
-    print(facts, flush=True)
+    facts: Data = {"digest": hashlib.sha256(file.read_bytes()).hexdigest(), "pairs": dict(counts)}
+    print(", ".join(f"{name} {count:,} pairs" for name, count in counts.items()), flush=True)
     before = earlier(NAME, args.out)
     runs: list[Data] = before.get("runs", []) if before.get("digest") == facts["digest"] else []
     for seed in tqdm(sorted(set(range(SEEDS)) - {run["seed"] for run in runs}), unit="run"):
-        run = args.runs / f"{NAME}-seed{seed}"
+        folder = args.runs / facts["digest"][:12]
+        run = folder / f"{NAME}-seed{seed}"
         if not (run / BEST).is_file():
             shutil.rmtree(run, ignore_errors=True)
-            command = ("train", NAME, "--data", str(file), "--runs", str(args.runs), "--set", f"seed={seed}")
-            run_command(*command, "--text-column", "query", "document", data_dir=args.data_dir, threads=1)
+            command = ("train", NAME, "--task", TASK, "--data", str(file), "--text-column", "query", "document")
+            run_command(*command, "--runs", str(folder), "--set", f"seed={seed}", data_dir=args.data_dir, threads=1)
         runs.append({"seed": seed, "revision": git_revision(), **results(run, file)})
         yield {**facts, "runs": runs}
 
@@ -252,8 +256,7 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
 def report(record: Record) -> str:
     """Report: both models on the test pairs and on the rankings, and the difference of their reciprocal ranks."""
     runs, rows = record.data["runs"], list[list[str]]()
-    for name in (OURS, COSINE):
-        found = [run[name] for run in runs]
+    for name, found in ((OURS, [run[OURS] for run in runs]), (COSINE, [runs[0][COSINE]])):
         ranks = [np.array(one["reciprocal_ranks"]) / 1000 for one in found]
         values = (
             [one["auc"] for one in found],
@@ -261,7 +264,7 @@ def report(record: Record) -> str:
             [float(one.mean()) for one in ranks],
             [float((one == 1).mean()) for one in ranks],
         )
-        rows.append([name, *(f"{_summary(value)}" for value in values)])
+        rows.append([name, *map(_summary, values)])
     gains = np.mean(
         [np.subtract(run[OURS]["reciprocal_ranks"], run[COSINE]["reciprocal_ranks"]) for run in runs], axis=0
     )
@@ -278,8 +281,8 @@ def report(record: Record) -> str:
 
 
 def _summary(values: Sequence[float]) -> str:
-    """Mean, with the standard deviation of values that differ."""
-    spread = f" ± {statistics.stdev(values):.4f}" if len({*values}) > 1 else ""
+    """Mean, and the standard deviation of several values."""
+    spread = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
     return f"{statistics.mean(values):.4f}{spread}"
 
 

@@ -234,8 +234,8 @@ def _check(args: argparse.Namespace) -> None:
     if args.rate is not None and not args.rate > 0:
         raise UserError(f"--rate must be a positive number of steps per second, not {args.rate:g}")
     _check_files(args)
-    if is_own and (args.task is None or args.recipe is not None):
-        raise UserError(f"--data needs --task ({', '.join(RUNS)}) and no recipe")
+    if is_own and args.task is None:
+        raise UserError(f"--data needs --task ({', '.join(RUNS)})")
     if kind is not None and kind.reads == "series" and (args.validation or args.test):
         raise UserError("--validation and --test are for documents and pairs; a series is split by time")
 

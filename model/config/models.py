@@ -234,10 +234,11 @@ class JointViewConfig(Section):
     num_words: Annotated[int, allowed(lambda value: 1 <= value <= 1024, "in 1..1024")] = 320
     """Maximum number of words that it reads of a document."""
     prefix_length: Annotated[int, allowed(lambda value: 0 <= value <= 16, "in 0..16")] = 0
-    """Number of characters by which words are compared, so that different endings match; 0 for all.
-    Words with a digit are compared whole."""
+    """Words of at least so many characters match if their first characters are equal, so that endings do not matter; 0:
+    only whole words match. Shorter words, marks and words with an ASCII digit match only whole."""
     in_batch_negatives: CountOrZero = 0
-    """Number of further texts that do not match, from the other pairs of a batch, for each pair that does."""
+    """For each pair that matches, number of second texts of other such pairs of the batch that do not match its first
+    text; fewer in a batch that has fewer."""
     dim: Annotated[int, allowed(lambda value: value >= 16 and value % 2 == 0, "even and at least 16")] = 32
     hidden_dim: Count = 64
     attention: Literal["none", "dba", "s3", "softmax"] = "none"

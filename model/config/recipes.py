@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from model.config.data import OWN
 from model.config.run import RUNS, RunConfig, from_dict
 from model.errors import UserError
 
@@ -37,13 +38,16 @@ def choose_recipe(
 
     `settings` are the recipe keys derived from user data.
 
-    Raises: UserError if neither recipe nor task is given, or if the recipe is unknown, invalid or for another task.
+    Raises: UserError if neither recipe nor task is given, or if the recipe is unknown, invalid, for another task or,
+    with `settings`, not for user data.
     """
     if name is None:
         if task is None:
             raise UserError("name a recipe, such as imdb-s3, or give --task, with --data for your own file or folder")
         name = RUNS[task].default_recipe if settings is None else RUNS[task].own_recipe
     path = find_recipe(name)
+    if settings is not None and (reads := _table_of(path).get("data", {}).get("name")) not in OWN:
+        raise UserError(f"with --data, a recipe must have data.name = 'own'; recipe {name} has {reads!r}")
     config = load_recipe(path, overrides, settings)
     if task not in (None, config.task):
         raise UserError(f"recipe {name} is for {config.task}, not {task}")
@@ -57,9 +61,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = (), settings: Mapping[str
 
     Raises: UserError naming the key, and the override or else the file, if the recipe is invalid.
     """
-    table = _read(path)
-    if "base" in table:
-        table = _merge_base(table, path)
+    table = _table_of(path)
     changes = [(key, value, f"{key}={value}") for key, value in (settings or {}).items()]
     changes += [(*parse_override(override), override) for override in overrides]
     for key, value, text in sorted(changes, key=lambda change: change[0] != "model.encoder.attention"):
@@ -71,6 +73,12 @@ def load_recipe(path: Path, overrides: Sequence[str] = (), settings: Mapping[str
             load_recipe(path, (), settings)  # otherwise the overrides together make it invalid
         blamed = [one for one in overrides if _names_any(str(error), [one])] or overrides
         raise UserError(f"{' '.join(f'--set {one}' for one in blamed) or path}: {error}") from None
+
+
+def _table_of(path: Path) -> _Table:
+    """A recipe, merged with its base. Raises: UserError."""
+    table = _read(path)
+    return _merge_base(table, path) if "base" in table else table
 
 
 def _names_any(message: str, overrides: Sequence[str]) -> bool:

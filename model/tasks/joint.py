@@ -49,25 +49,27 @@ class JointLearner(PairLearner):
         return (torch.from_numpy(np.stack([self.words[int(document)] for document in documents])),)
 
     def loss(self, model: nn.Module, batch: TrainingBatch) -> Tensor:
-        """Cross-entropy of the pairs and, with in-batch negatives, a contrastive loss.
+        """Cross-entropy of the pairs and of in-batch negatives, and a contrastive loss: find b_i among b_i and these.
 
-        The negatives of a_i are b_(i+1), b_(i+2) and so on, of other pairs that match.
+        The negatives of a_i are b_(i+1), b_(i+2) and so on, of other pairs that match, unless they are known to match a_i.
 
         Reference:  van den Oord et al. 2018, arXiv:1807.03748, eq. (4) (contrastive loss with in-batch negatives).
         """
         words, a, b, labels, is_known = batch
-        half, count = len(is_known), self.view.in_batch_negatives  # the pairs that match come first
-        i = torch.arange(half, device=a.device).unsqueeze(1)
-        others = (i + 1 + torch.arange(count, device=a.device)) % half  # (half, count)
-        is_known = is_known[i, others]
-        first = torch.cat((a, a[:half].repeat_interleave(count)))
-        second = torch.cat((b, b[others.flatten()]))
+        matching = len(is_known)  # these pairs come first
+        count = min(self.view.in_batch_negatives, matching - 1)
+        row = torch.arange(matching, device=a.device).unsqueeze(1)
+        other = (row + 1 + torch.arange(count, device=a.device)) % matching  # (matching, count)
+        is_excluded = is_known[row, other]
+        first = torch.cat((a, a[:matching].repeat_interleave(count)))
+        second = torch.cat((b, b[other.flatten()]))
         logits = model(words[first], words[second]).squeeze(1)
-        given, added = logits[: len(a)], logits[len(a) :].reshape(half, count)
-        negatives = added[~is_known]
-        pairs = SIGMOID.loss(torch.cat((given, negatives)), torch.cat((labels, torch.zeros_like(negatives))))
-        candidates = torch.cat((given[:half].unsqueeze(1), added.masked_fill(is_known, -1e9)), dim=1)
-        return pairs + CONTRAST * nn.functional.cross_entropy(candidates, torch.zeros_like(i[:, 0]))
+        of_pairs, of_others = logits[: len(a)], logits[len(a) :].reshape(matching, count)
+        negatives = of_others[~is_excluded]
+        loss = SIGMOID.loss(torch.cat((of_pairs, negatives)), torch.cat((labels, torch.zeros_like(negatives))))
+        candidates = torch.cat((of_pairs[:matching].unsqueeze(1), of_others.masked_fill(is_excluded, -1e9)), dim=1)
+        right = torch.zeros_like(row[:, 0])  # the first of the candidates
+        return loss + CONTRAST * nn.functional.cross_entropy(candidates, right)
 
     def validate(self, model: nn.Module, device: torch.device) -> float:
         pairs = self.task.pairs(self.data, "val")

@@ -104,10 +104,13 @@ def test_candidates_are_of_other_sources_and_the_first_is_right(
     monkeypatch.setattr(descriptions, "CANDIDATES", 9)
     known = packages(200)
     descriptions.write(known, tmp_path / "pairs.jsonl")
-    texts, ranked = descriptions.rankings(tmp_path / "pairs.jsonl")
-    assert ranked.shape == (40, 10)
+    texts, pairs = descriptions.rankings(tmp_path / "pairs.jsonl")
     of_text = {text.encode(): one.source for one in known for text in (one.short, one.long)}
-    for query, right, *others in ranked.tolist():
+    assert pairs.shape == (40 * 9, 3)
+    for ranked in np.split(pairs, 40):
+        query, right, *others = ranked[0, 0], *ranked[:, 1]
+        assert (ranked[:, 0] == query).all()
+        assert ranked[:, 2].tolist() == [1] + [0] * 8
         assert texts[query].split()[1] in texts[right].split()
         assert len({right, *others}) == 9
         assert of_text[texts[query]] not in {of_text[texts[other]] for other in others}
@@ -133,7 +136,7 @@ def test_report_compares_both_models(tmp_path: Path) -> None:
     runs = [run(0, [1000, 1000, 500, 1000], 0.9), run(1, [1000, 1000, 1000, 500], 0.92)]
     data = {"runs": runs, "pairs": {"train": 2_000, "validation": 20, "test": 8}}
     expected = [
-        "| `descriptions` | 0.9100 ± 0.0141 | 0.9000 | 0.8750 | 0.7500 |",
+        "| `descriptions` | 0.9100 ± 0.0141 | 0.9000 ± 0.0000 | 0.8750 ± 0.0000 | 0.7500 ± 0.0000 |",
         "| cosine of TF-IDF | 0.8000 | 0.7000 | 0.7500 | 0.5000 |",
         "Difference of the mean reciprocal rank: +0.125 ± 0.161",
         "the cosine (words) has no seed",

@@ -26,7 +26,17 @@ def test_train_rejects_a_recipe_of_another_task(tmp_path: Path, capsys: pytest.C
 
 def test_train_rejects_a_file_without_a_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("train", "--data", tmp_path / "rows.csv", "--runs", tmp_path, "--device", "cpu") == 2
-    assert capsys.readouterr().err == f"error: --data needs --task ({', '.join(RUNS)}) and no recipe\n"
+    assert capsys.readouterr().err == f"error: --data needs --task ({', '.join(RUNS)})\n"
+
+
+def test_train_rejects_a_file_with_a_recipe_of_another_data_set(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "rows.csv").write_text("text_a,text_b,label\n" + "".join(f"{i},{i},{i % 2}\n" for i in range(40)))
+    arguments = ["--data", tmp_path / "rows.csv", "--task", "text-matching", "--runs", tmp_path, "--device", "cpu"]
+    assert call("train", "aan", *arguments) == 2
+    expected = "error: with --data, a recipe must have data.name = 'own'; recipe aan has 'aan'\n"
+    assert capsys.readouterr().err == expected
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_inputs_are_the_words_of_the_documents_in_their_order() -> None:
     assert words.numpy().tolist() == [found.words[3].tolist(), found.words[1].tolist()]
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 3, 7])
+@pytest.mark.parametrize("count", [0, 1, 2, 7])
 def test_loss_has_negatives_of_other_pairs_that_match_unless_they_are_known_to(count: int) -> None:
     trained = learner(f"model.joint_view.in_batch_negatives={count}")
     torch.manual_seed(0)
@@ -64,8 +64,8 @@ def test_loss_has_negatives_of_other_pairs_that_match_unless_they_are_known_to(c
     is_known[2, 0] = True
     added = {1: [(0, 6), (1, 7)], 2: [(0, 7), (1, 5), (2, 6)]}
     pairs = [*zip(a.tolist(), b.tolist(), labels.tolist(), strict=True)]
-    for shift in range(1, count + 1):
-        pairs += [(*pair, 0.0) for pair in added.get(shift % 3, ())]
+    for shift in range(1, min(count, 2) + 1):
+        pairs += [(*pair, 0.0) for pair in added[shift]]
     logits = {(i, j): model(words[i : i + 1], words[j : j + 1])[0, 0] for i, j, _ in pairs}
     losses = [binary_cross_entropy_with_logits(logits[i, j], torch.tensor(y)) for i, j, y in pairs]
     contrast = []
