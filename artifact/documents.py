@@ -16,10 +16,10 @@ from artifact.errors import InvalidInput
 OnOverflow = Literal["windows", "head", "tail", "head_tail", "error"]
 
 WORD_FIELDS = 3
-"""Numbers of a word in the encoding of a document: its key, a multiple of 2^-24 above 0 and up to 1, of the word or of
-its first characters; its id in the vocabulary times ID_UNIT, 0 for an unknown word; and the key of the whole word,
-negative unless the word is in the first bytes of the document, its opening. Keys ascend. No number is above 1, so that
-those of the vector decide whether two encodings are equal up to rounding."""
+"""Numbers of a word in the encoding of a document: its key, a multiple of 2^-24 above 0 and up to 1, of its first
+characters or of the word; its id in the vocabulary times ID_UNIT, 0 for an unknown word; and the key of the whole word,
+negative unless the word is in the first bytes of a window, its opening. Keys ascend. No number is above 1: larger ones
+would loosen the tolerance with which two encodings are compared."""
 ID_UNIT = 2.0**-18
 
 Span = tuple[int, int]
@@ -182,8 +182,8 @@ def pool(rows: NDArray[np.float32], num_words: int = 0) -> NDArray[np.float32]:
 def _merged(words: NDArray[np.float32], count: int) -> NDArray[np.float32]:
     """The distinct words with the smallest keys, as of one row: (W, WORD_FIELDS) -> (count, WORD_FIELDS).
 
-    Zeros follow the last word. A word is in the opening of the document if it is in that of any row. Of several words
-    with the same key, one in the opening counts, then that with the smallest key of the whole word.
+    Zeros follow the last word. Of several words with the same key, those in the opening of their row come first, then
+    the smallest key of the whole word.
     """
     words = words[words[:, 0] > 0]
     words = words[np.lexsort((np.abs(words[:, 2]), words[:, 2] < 0, words[:, 0]))]

@@ -247,11 +247,6 @@ class JointViewConfig(Section):
     min_pairs: CountOrZero = 1_000
     """Number of training pairs from which the view is trained."""
 
-    @property
-    def prefixes(self) -> tuple[int, ...]:
-        """Lengths of the prefixes of words that the view reads."""
-        return (self.prefix_length,) if self.prefix_length else ()
-
 
 class MatcherConfig(Section):
     """Matcher of byte documents, in up to three views (model.nn.matcher)."""

@@ -28,19 +28,19 @@ SUM_SCALE = 16.0
 
 
 class WordSketch(nn.Module):
-    """The distinct words of each document with the smallest keys, at most `num_words`: WORD_FIELDS numbers of each.
+    """One word for each of the `num_words` smallest keys of a document: WORD_FIELDS numbers of each.
 
-    These are a key, the first 24 bits of a hash as a fraction; the id in the vocabulary times ID_UNIT, 0 for an unknown
-    word; and the key of the whole word, negative unless the word occurs in the first OPENING bytes. Keys ascend; zeros
-    follow the last word. Words with the smallest keys are a sample that is the same in every document: a word that two
-    documents share is in both samples or, if it has a large key, may be in neither. Frequent words are left out. The
-    first key may be that of the word's first characters. Of the words with the same ones, one in the opening counts,
-    then that with the smallest key of the whole word.
+    A key is the first 24 bits of a hash, that of the word's prefix or, if it has none, of the word. The numbers are the
+    key, as a fraction; the word's id in the vocabulary times ID_UNIT, 0 for an unknown word; and the key of the whole
+    word, negative unless the word is in the first OPENING bytes. Of several words with the same key, those in the
+    opening come first, then the smallest key of the whole word. Keys ascend; zeros follow the last word. Keys are
+    sampled alike in all documents: a key that two documents share is in both sketches, unless it is too large for one.
+    Frequent words are left out.
 
-    Shape:      words of B documents, M in all; returns (B, num_words, WORD_FIELDS) float32.
+    Shape:      words of B documents, M in all, B at most 2,048; returns (B, num_words, WORD_FIELDS) float32.
     Reference:  bottom-k sketches: Broder 1997, "On the resemblance and containment of documents", sec. 3. Not in the
                 S3Attention paper.
-    Note:       Two different words have equal keys with a probability of 2^-24.
+    Note:       Different words or prefixes have equal keys with a probability of 2^-24.
     """
 
     is_frequent: Tensor
@@ -59,8 +59,9 @@ class WordSketch(nn.Module):
         later = (words.position >= OPENING).long()
         code = ((doc_index * (2 * KEYS) + key) * 2 + later) * (2 * KEYS) + whole
         code, order = torch.where(is_kept, code, LAST).sort()
-        word = divide(code - remainder(code, 4 * KEYS), 4 * KEYS)  # exact, since the quotient is below 2^52
-        is_new = torch.cat((torch.ones_like(is_kept[:1]), word[1:] != word[:-1])) & lookup(is_kept, order)
+        # A document and key. `divide` is exact, since few of the bits of the difference differ from zero.
+        group = divide(code - remainder(code, 4 * KEYS), 4 * KEYS)
+        is_new = torch.cat((torch.ones_like(is_kept[:1]), group[1:] != group[:-1])) & lookup(is_kept, order)
         document = lookup(doc_index, order)
         # ONNX Runtime has no ScatterND of int64 on CUDA.
         counts = torch.zeros(num_documents, device=key.device).index_add(0, document, is_new.float()).long()
@@ -85,14 +86,14 @@ class WordSketch(nn.Module):
 class JointView(nn.Module):
     """Logit that two documents match, from their words and which of these the other document contains.
 
-    x_i = W_2 gelu(W_1 f_i) + V[id_i];  y = x + attend(LN(x), the other's);  h = sum_i y_i + MLP(LN(y_i));
-    logit = MLP(log(1 + |h_a|) sign(h_a), the same of h_b)
+    x_i = W_2 gelu(W_1 f_i) + V[id_i];  y = x + attend(LN(x), the other's);
+    h = sum_i (y_i + MLP_1(LN(y_i))) / SUM_SCALE;  logit = weight * MLP_2(log(1 + |h_a|) sign(h_a), the same of h_b)
 
-    f_i are the inverse document frequency of word i, whether it is in the opening, whether the other document contains
-    its key, and in its opening, this times the frequency, and which of the two documents it is; if keys are of first
-    characters, also whether the other document contains the whole word, and this times the frequency. `attend` is the
-    cross-attention of DBA, in both directions; or another attention over the words of both, one after the other; or
-    absent.
+    f_i are idf_i, the inverse document frequency of word i; whether it is in the opening; whether its key is in the
+    other document, and in its opening, and this times idf_i; and which of the two documents it is. If keys are of
+    prefixes, also whether the word of the same key in the other document is the same, and this times idf_i. `attend` is
+    the cross-attention of DBA, in both directions, or absent. With another attention, blocks over the words of both
+    documents, one after the other, replace x.
 
     Shape:      a, b (B, num_words, WORD_FIELDS), as in `WordSketch`; returns (B, 1).
     Reference:  cross-attention: Qin et al. 2022, arXiv:2211.16368, eq. (14); sums over a set: Zaheer et al. 2017,
@@ -111,10 +112,11 @@ class JointView(nn.Module):
     def __init__(self, config: JointViewConfig, num_ngrams: int) -> None:
         super().__init__()
         dim, hidden = config.dim, 2 * config.dim
-        self.has_prefixes = bool(config.prefixes)
-        self.has_fixed_shapes = config.attention != "none"
-        """Whether the places after the last word of all documents are read, too."""
-        self.features = nn.Sequential(nn.Linear(8 if self.has_prefixes else 6, dim), nn.GELU(), nn.Linear(dim, dim))
+        self.has_prefixes = config.prefix_length > 0
+        self.has_fixed_shapes = config.attention != "none"  # which has parameters for each place
+        """Whether all places of the sketches are read; if not, only those up to the last word of the batch."""
+        num_features = 8 if self.has_prefixes else 6
+        self.features = nn.Sequential(nn.Linear(num_features, dim), nn.GELU(), nn.Linear(dim, dim))
         self.vectors = nn.Parameter(torch.randn(1 + num_ngrams, dim) * VECTOR_STD)
         self.register_buffer("weight", torch.ones(()))
         self.register_buffer("step", torch.ones(dim), persistent=False)
@@ -140,8 +142,9 @@ class JointView(nn.Module):
         same = (keys.unsqueeze(2) == b[..., 0].unsqueeze(1)).float()  # (B, num_words, num_words)
         of_a, of_b = same @ _presence(b), (_presence(a).transpose(1, 2) @ same).transpose(1, 2)
         if self.has_prefixes:
-            same = same * (a[..., 2].abs().unsqueeze(2) == b[..., 2].abs().unsqueeze(1))
-            of_a, of_b = (torch.cat((x, same.sum(i).unsqueeze(2)), dim=2) for x, i in ((of_a, 2), (of_b, 1)))
+            same_word = same * (a[..., 2].abs().unsqueeze(2) == b[..., 2].abs().unsqueeze(1))
+            of_a = torch.cat((of_a, same_word.sum(2).unsqueeze(2)), dim=2)
+            of_b = torch.cat((of_b, same_word.sum(1).unsqueeze(2)), dim=2)
         x, y = self._tokens(a, of_a, 0.0), self._tokens(b, of_b, 1.0)
         x, y = self._attend(x, y, words)
         h = torch.cat([_total(one + self.mlp(one), is_word) for one, is_word in zip((x, y), words, strict=True)], dim=1)
@@ -202,7 +205,10 @@ def _encoder(config: JointViewConfig, attention: AttentionName) -> EncoderConfig
 
 
 def _without_empty_places(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """The sketches up to the last word of all, at least one place: short documents take a fraction of the time."""
+    """The first places of the sketches, as many as the one with the most words has, at least one.
+
+    A tracer records a slice up to a tensor, but not `item`.
+    """
     longest = torch.maximum(*((words[..., 0] > 0).sum(1).max() for words in (a, b))).clamp(min=1)
     if torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]
         return a[:, :longest], b[:, :longest]

@@ -34,8 +34,7 @@ class Words(NamedTuple):
     position: Tensor
     """(M,)."""
     keys: Tensor
-    """Hashes by which words are compared, of their last prefix or, without prefixes or for shorter words, of the word,
-    (M,)."""
+    """Hash by which each word is compared, of its prefix or, if it has none, of the word, (M,)."""
 
 
 class LexicalView(nn.Module):
@@ -58,9 +57,11 @@ class LexicalView(nn.Module):
     step: Tensor
     """Factor of each row of `table`: the step of int8 after `quantise`, 1 before."""
 
-    def __init__(self, config: LexicalViewConfig, prefixes: tuple[int, ...] = ()) -> None:
+    def __init__(self, config: LexicalViewConfig, prefix_length: int = 0) -> None:
+        """Args: config: sizes; prefix_length: number of characters that `Words.keys` tells apart, 0 for all."""
         super().__init__()
-        self.words = WordHasher(config.longest, config.max_length, prefixes=prefixes, letters_only=True)
+        prefixes = (prefix_length,) if prefix_length else ()
+        self.words = WordHasher(config.longest, config.max_length, prefixes=prefixes, skips_numbered=True)
         self.vocabulary = Vocabulary(config.num_ngrams)
         # Row 0 (no n-gram) stays zero.
         self.table = nn.Parameter(torch.zeros(1 + config.num_ngrams, config.dim), requires_grad=False)

@@ -114,9 +114,6 @@ class MatchingHead(nn.Module):
             parameter.mul_(scale)
         self.bilinear.bias.add_(shift)
 
-    def for_cuda(self) -> None:
-        """No other head for an export to CUDA."""
-
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
         """Logit (B, 1) of the vectors a and b, both (B, C)."""
         features = torch.cat((a, b, a * b, a - b), dim=-1)  # (B, 4C)
@@ -200,7 +197,10 @@ class ViewsHead(nn.Module):
         self.register_buffer("bias", torch.zeros(1))
 
     def for_cuda(self) -> "ViewsHead | None":
-        """The same head with fixed shapes, since CUDA would wait for the number of words; None if it has them."""
+        """A head that shares the parameters and reads all places, so that CUDA need not wait for the number of words.
+
+        None if this one does.
+        """
         if self.joint is None or self.joint.has_fixed_shapes:
             return None
         other = _sharing(self)
@@ -237,12 +237,12 @@ class ViewsMatcher(nn.Module):
     def __init__(self, config: MatcherConfig) -> None:
         super().__init__()
         assert config.lexical_view is not None
-        sketch, prefixes = None, tuple[int, ...]()
+        sketch, prefix_length = None, 0
         if config.joint_view is not None:
             sketch = WordSketch(config.joint_view.num_words, config.lexical_view.num_ngrams)
-            prefixes = config.joint_view.prefixes
+            prefix_length = config.joint_view.prefix_length
         learned = DocumentEncoder(config) if config.has_encoder else None
-        self.encoder = ViewsEncoder(LexicalView(config.lexical_view, prefixes), learned, sketch)
+        self.encoder = ViewsEncoder(LexicalView(config.lexical_view, prefix_length), learned, sketch)
         self.head = ViewsHead(config)
 
     def forward(self, document: Tensor, lengths: Tensor) -> Tensor:

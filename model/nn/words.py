@@ -48,7 +48,8 @@ class WordHasher(nn.Module):
     (`model.nn.characters`).
 
     A word has a prefix of each length in `prefixes` that it reaches. Words with different endings share prefixes. Marks
-    have none. With `letters_only`, nor have words with a digit, such as codes that differ at their end.
+    have none. With `skips_numbered`, words that contain an ASCII digit have none either: codes often differ only at
+    their end.
 
     Shape:      document (B, N) uint8, zero-padded, N at most max_length; lengths (B,) int32; returns hashes
                 (rows, M) int64, below 2^31, -1 if the n-gram would start before the document or the word is shorter
@@ -68,15 +69,15 @@ class WordHasher(nn.Module):
     sizes: Tensor
 
     def __init__(
-        self, longest: int, max_length: int, *, prefixes: tuple[int, ...] = (), letters_only: bool = False
+        self, longest: int, max_length: int, *, prefixes: tuple[int, ...] = (), skips_numbered: bool = False
     ) -> None:
         super().__init__()
         self.longest = longest
         self.prefixes = prefixes
-        self.letters_only = letters_only
+        self.skips_numbered = skips_numbered
         self.characters = Characters()
         tables = {
-            "powers": _powers(BASE, max_length).int(),  # below 2^31; half as large in the files
+            "powers": _powers(BASE, max_length).int(),  # int32: the exported graphs store the tables
             "inverses": _powers(pow(BASE, -1, MODULUS), max_length).int(),
             "positions": torch.arange(max_length, dtype=torch.int32),
         }
@@ -135,7 +136,7 @@ class WordHasher(nn.Module):
             is_complete = end_exponent - start_exponent >= self.sizes  # (prefixes, M)
             if is_word is not None:
                 is_complete = is_complete & is_word
-            if self.letters_only:
+            if self.skips_numbered:
                 digits = ((value >= ZERO) & (value <= NINE)).long().cumsum(1)  # (B, N)
                 end_digits = lookup(digits.flatten(), flat_index)
                 is_complete = is_complete & (end_digits == _previous(end_digits) * follows)

@@ -39,7 +39,7 @@ class ExportGraph:
     """The same function for CUDA, with shapes that do not depend on values and with equal parameters. None if CUDA can
     use `module`."""
     fixed_for_all_batches: bool = False
-    """Whether CUDA uses `fixed` for every batch: `module` contains an operator without a CUDA kernel."""
+    """Whether CUDA uses `fixed` for every batch: `module` has operators without a CUDA kernel or waits for values."""
     has_short: bool = False
     """Whether the shortest bucket has an ONNX file of its own, NAME.LENGTH.onnx, in which the length is a constant."""
 

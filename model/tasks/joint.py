@@ -51,7 +51,8 @@ class JointLearner(PairLearner):
     def loss(self, model: nn.Module, batch: TrainingBatch) -> Tensor:
         """Cross-entropy of the pairs and of in-batch negatives, and a contrastive loss: find b_i among b_i and these.
 
-        The negatives of a_i are b_(i+1), b_(i+2) and so on, of other pairs that match, unless they are known to match a_i.
+        The negatives of a_i are b_(i+1), b_(i+2) and so on, of other pairs that match, unless they are known to match
+        a_i.
 
         Reference:  van den Oord et al. 2018, arXiv:1807.03748, eq. (4) (contrastive loss with in-batch negatives).
         """

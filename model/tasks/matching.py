@@ -122,7 +122,8 @@ class PairTask(TrainingTask[MatchingRun, OwnTexts | Path, Pairs]):
     def graphs(self, model: nn.Module) -> tuple[ExportGraph, ...]:
         assert isinstance(model, Matcher | ViewsMatcher)
         config = self.recipe.model
-        golden, head = golden_encodings(config.dim, config.num_words), model.head.for_cuda()
+        golden = golden_encodings(config.dim, config.num_words)
+        head_for_cuda = model.head.for_cuda() if isinstance(model, ViewsMatcher) else None
         return (
             ExportGraph(
                 "model",
@@ -139,8 +140,8 @@ class PairTask(TrainingTask[MatchingRun, OwnTexts | Path, Pairs]):
                 golden,
                 ("logits",),
                 (config.encoding_size,),
-                head,
-                fixed_for_all_batches=head is not None,
+                head_for_cuda,
+                fixed_for_all_batches=head_for_cuda is not None,
             ),
         )
 

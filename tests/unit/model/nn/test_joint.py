@@ -27,7 +27,7 @@ TEXTS = (
 def view(prefix_length: int = 0) -> LexicalView:
     """A lexical view that knows some of the words."""
     config = LexicalViewConfig(num_ngrams=NUM_NGRAMS, dim=4, max_length=1024)
-    found = LexicalView(config, (prefix_length,) if prefix_length else ()).eval()
+    found = LexicalView(config, prefix_length).eval()
     document, lengths = pad_rows([b"ship state tea word1 word2 word3"], 1024)
     hashes = found.find(torch.from_numpy(document), torch.from_numpy(lengths)).hashes[0].numpy()
     found.fill(hashes, np.ones((len(hashes), 4)))

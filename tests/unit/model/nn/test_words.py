@@ -142,9 +142,9 @@ def test_prefixes_follow_the_ngrams_and_equal_reference(texts: list[bytes]) -> N
 @pytest.mark.parametrize("fixed", [False, True])
 @settings(max_examples=100)
 @given(texts=Texts)
-def test_words_with_a_digit_have_no_prefixes_of_letters(texts: list[bytes], fixed: bool) -> None:
+def test_numbered_words_have_no_prefixes_if_they_are_skipped(texts: list[bytes], fixed: bool) -> None:
     documents = [*texts, b"code1234 code1235 4code codes c0des ", "１２３ab abc".encode()]
-    every, some = (WordHasher(1, LENGTH, prefixes=(4,), letters_only=only) for only in (False, True))
+    every, some = (WordHasher(1, LENGTH, prefixes=(4,), skips_numbered=only) for only in (False, True))
     hashes, doc_index, _ = every(*padded(*documents), has_fixed_shapes=fixed)
     found, _, _ = some(*padded(*documents), has_fixed_shapes=fixed)
     words = [reference.words(text) for text in documents]
