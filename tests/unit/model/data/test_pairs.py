@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from model.config.data import PairsConfig
-from model.data.pairs import DOCUMENTS, PAIRS, SPLITS, Pairs, load_pairs
+from model.data.pairs import AAN_TERMS, DOCUMENTS, PAIRS, SPLITS, Pairs, data_terms, load_pairs
 from model.errors import UserError
 
 Row = dict[str, Any]
@@ -153,3 +153,11 @@ def test_aan_file_without_pairs_of_a_split_is_an_error(write: Write, missing: st
     rows: list[Row | str] = [row for row in one_pair_a_split() if isinstance(row, dict) and row["split"] != missing]
     with pytest.raises(UserError, match=f"has no rows of split '{missing}'"):
         load_pairs(PairsConfig(name="aan"), write(papers(), rows)).disjoint(missing)
+
+
+def test_terms_are_those_of_the_data_set_or_what_the_recipe_says_of_own_pairs() -> None:
+    assert data_terms(PairsConfig(name="own")) == ("Own data.", False)
+    assert data_terms(PairsConfig(name="own", terms="CC BY 4.0.")) == ("CC BY 4.0.", False)
+    assert data_terms(PairsConfig(name="aan")) == (AAN_TERMS, True)
+    with pytest.raises(ValueError, match="terms must not be set for data.name 'aan'; only 'own' has it"):
+        PairsConfig(name="aan", terms="CC BY 4.0.")
