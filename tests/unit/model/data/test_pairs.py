@@ -159,5 +159,5 @@ def test_terms_are_those_of_the_data_set_or_what_the_recipe_says_of_own_pairs() 
     assert data_terms(PairsConfig(name="own")) == ("Own data.", False)
     assert data_terms(PairsConfig(name="own", terms="CC BY 4.0.")) == ("CC BY 4.0.", False)
     assert data_terms(PairsConfig(name="aan")) == (AAN_TERMS, True)
-    with pytest.raises(ValueError, match="terms must not be set for data.name 'aan'; only 'own' has it"):
+    with pytest.raises(ValueError, match=r"terms must not be set for data\.name 'aan'; only 'own' has it"):
         PairsConfig(name="aan", terms="CC BY 4.0.")
