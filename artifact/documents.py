@@ -186,7 +186,7 @@ def _merged(words: NDArray[np.float32], count: int) -> NDArray[np.float32]:
     the smallest key of the whole word.
     """
     words = words[words[:, 0] > 0]
-    words = words[np.lexsort((np.abs(words[:, 2]), words[:, 2] < 0, words[:, 0]))]
+    words = words[np.lexsort((np.abs(words[:, 2]), words[:, 2] <= 0, words[:, 0]))]
     _, first = np.unique(words[:, 0], return_index=True)
     merged = np.zeros((count, WORD_FIELDS), np.float32)
     kept = words[first[:count]]

@@ -38,20 +38,31 @@ def choose_recipe(
 
     `settings` are the recipe keys derived from user data.
 
-    Raises: UserError if neither recipe nor task is given, or if the recipe is unknown, invalid, for another task or,
-    with `settings`, not for user data.
+    Raises: UserError if neither recipe nor task is given, or if the recipe is unknown, invalid, or for another task.
     """
     if name is None:
         if task is None:
             raise UserError("name a recipe, such as imdb-s3, or give --task, with --data for your own file or folder")
         name = RUNS[task].default_recipe if settings is None else RUNS[task].own_recipe
     path = find_recipe(name)
-    if settings is not None and (reads := _table_of(path).get("data", {}).get("name")) not in OWN:
-        raise UserError(f"with --data, a recipe must have data.name = 'own'; recipe {name} has {reads!r}")
     config = load_recipe(path, overrides, settings)
     if task not in (None, config.task):
         raise UserError(f"recipe {name} is for {config.task}, not {task}")
     return config
+
+
+def keys_for_own_data(name: str, task: str) -> dict[str, object]:
+    """Dotted keys that a recipe for user data sets itself, without those of its base.
+
+    Raises: UserError if the recipe is unknown, cannot be read, is for another task, or not for user data.
+    """
+    path = find_recipe(name)
+    table = _table_of(path)
+    if (of := table.get("task")) != task:
+        raise UserError(f"recipe {name} is for {of}, not {task}")
+    if (reads := table.get("data", {}).get("name")) not in OWN:
+        raise UserError(f"with --data, a recipe must have data.name = 'own'; recipe {name} has {reads!r}")
+    return flat(_read(path))
 
 
 def load_recipe(path: Path, overrides: Sequence[str] = (), settings: Mapping[str, object] | None = None) -> RunConfig:

@@ -37,7 +37,7 @@ class WordSketch(nn.Module):
     sampled alike in all documents: a key that two documents share is in both sketches, unless it is too large for one.
     Frequent words are left out.
 
-    Shape:      words of B documents, M in all, B at most 2,048; returns (B, num_words, WORD_FIELDS) float32.
+    Shape:      words of B documents, M in all, B at most 8,192; returns (B, num_words, WORD_FIELDS) float32.
     Reference:  bottom-k sketches: Broder 1997, "On the resemblance and containment of documents", sec. 3. Not in the
                 S3Attention paper.
     Note:       Different words or prefixes have equal keys with a probability of 2^-24.
@@ -54,13 +54,13 @@ class WordSketch(nn.Module):
         """Sketch (B, num_words, WORD_FIELDS) of the words (M,) of B documents."""
         ids, doc_index = words.ids[0], words.doc_index
         is_kept = (words.keys >= 0) & ~lookup(self.is_frequent, ids)
-        key, whole = (divide(hashes, HASHES_PER_KEY) + 1 for hashes in (words.keys, words.hashes[0]))  # from 1
+        key, whole = (divide(hashes, HASHES_PER_KEY) for hashes in (words.keys, words.hashes[0]))
         # Sorted by document, key, whether it is after the opening, and whole word: the first of equal keys counts.
         later = (words.position >= OPENING).long()
-        code = ((doc_index * (2 * KEYS) + key) * 2 + later) * (2 * KEYS) + whole
+        code = ((doc_index * KEYS + key) * 2 + later) * KEYS + whole
         code, order = torch.where(is_kept, code, LAST).sort()
         # A document and key. `divide` is exact, since few of the bits of the difference differ from zero.
-        group = divide(code - remainder(code, 4 * KEYS), 4 * KEYS)
+        group = divide(code - remainder(code, 2 * KEYS), 2 * KEYS)
         is_new = torch.cat((torch.ones_like(is_kept[:1]), group[1:] != group[:-1])) & lookup(is_kept, order)
         document = lookup(doc_index, order)
         # ONNX Runtime has no ScatterND of int64 on CUDA.
@@ -69,8 +69,8 @@ class WordSketch(nn.Module):
         num_places = num_documents * self.num_words
         end = as_tensor(num_places, document)
         target = torch.where(is_new & (number < self.num_words), document * self.num_words + number, end)
-        whole = torch.where(later > 0, -whole, whole)
-        found = torch.stack((key.float() / KEYS, ids.float() * ID_UNIT, whole.float() / KEYS), dim=1)
+        key, whole = ((x + 1).float() / KEYS for x in (key, whole))
+        found = torch.stack((key, ids.float() * ID_UNIT, torch.where(later > 0, -whole, whole)), dim=1)
         found = lookup(found, order)
         empty = torch.zeros(num_places + 1, WORD_FIELDS, device=found.device)
         sketch = empty.scatter(0, target.unsqueeze(1).expand(-1, WORD_FIELDS), found)[:-1]

@@ -11,7 +11,7 @@ from artifact.provenance import git_revision
 from artifact.series import Layout
 from artifact.tables.labelled import RecordingLayout
 from model.config.data import OWN
-from model.config.recipes import choose_recipe, flat, parse_override
+from model.config.recipes import choose_recipe, flat, keys_for_own_data, parse_override
 from model.config.run import RUNS, AnySeriesRun, ClassificationRun, RunConfig
 from model.data.own import DataFiles, OwnTexts
 from model.data.own_recipe import RecipeKeys, TextLayout, read_texts
@@ -82,17 +82,20 @@ def train(request: TrainingRequest) -> Path:
 
 
 def _read_own(request: TrainingRequest) -> tuple[RecipeKeys, OwnSource]:
-    """Read the user's files once, and derive recipe keys from them. Raises: UserError."""
+    """Read the user's files once, and derive recipe keys from them that the user did not set. Raises: UserError."""
     given, data = _given(request), request.files.data
     assert data is not None
     assert request.task is not None
+    keys: RecipeKeys
+    source: OwnSource
     match RUNS[request.task].reads:
         case "series":
-            return read_series_of(data, request.series, given, fill=request.fill)
+            keys, source = read_series_of(data, request.series, given, fill=request.fill)
         case "recordings":
-            return read_recordings_of(request.files, request.recordings, given)
+            keys, source = read_recordings_of(request.files, request.recordings, given)
         case "texts":
-            return read_texts(request.task, request.files, request.texts, given)
+            keys, source = read_texts(request.task, request.files, request.texts, given)
+    return {key: value for key, value in keys.items() if key not in given}, source
 
 
 def _train(
@@ -170,8 +173,12 @@ def _run(
 
 
 def _given(request: TrainingRequest) -> dict[str, object]:
-    """Keys that the user set."""
-    return dict(map(parse_override, request.overrides))
+    """Keys that the user set, also in a recipe of their own data."""
+    given, recipe = dict(map(parse_override, request.overrides)), request.recipe
+    if recipe is None or request.files.data is None:
+        return given
+    assert request.task is not None
+    return {**keys_for_own_data(recipe, request.task), **given}
 
 
 def _may_choose_length(request: TrainingRequest, config: RunConfig) -> bool:

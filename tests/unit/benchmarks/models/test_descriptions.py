@@ -10,6 +10,7 @@ import pytest
 from benchmarks.lib.record import Data
 from benchmarks.models import descriptions
 from benchmarks.models.descriptions import BENCHMARK, COSINE, OURS, Package
+from model.errors import UserError
 from tests.support.records import expect_in_report, made_up
 
 RECORDS = """\
@@ -77,12 +78,14 @@ def packages(count: int) -> list[Package]:
 
 
 def test_pairs_have_a_text_of_another_source_in_the_same_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(descriptions, "FEWEST_PACKAGES", 200)
     monkeypatch.setattr(descriptions, "SIZES", {"test": 40, "validation": 30})
     known = packages(300)
     assert Counter(descriptions.split(known)) == {"train": 230, "test": 40, "validation": 30}
     file = tmp_path / "pairs" / "pairs.jsonl"
     descriptions.write(known, file)
     rows = [json.loads(line) for line in file.read_text().splitlines()]
+    assert descriptions.share_of_known(file) == 0
     source, split = {one.long: one.source for one in known}, dict(zip(known, descriptions.split(known), strict=True))
     of_long = {one.long: split[one] for one in known}
     assert len(rows) == 600
@@ -100,6 +103,7 @@ def test_pairs_have_a_text_of_another_source_in_the_same_split(tmp_path: Path, m
 def test_candidates_are_of_other_sources_and_the_first_is_right(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(descriptions, "FEWEST_PACKAGES", 200)
     monkeypatch.setattr(descriptions, "SIZES", {"test": 40})
     monkeypatch.setattr(descriptions, "CANDIDATES", 9)
     known = packages(200)
@@ -114,6 +118,12 @@ def test_candidates_are_of_other_sources_and_the_first_is_right(
         assert texts[query].split()[1] in texts[right].split()
         assert len({right, *others}) == 9
         assert of_text[texts[query]] not in {of_text[texts[other]] for other in others}
+
+
+def test_few_packages_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="apt knows 30 English descriptions to learn from; at least 10,000 needed"):
+        descriptions.write(packages(30), tmp_path / "pairs.jsonl")
+    assert not [*tmp_path.iterdir()]
 
 
 def test_equal_scores_share_the_mean_of_their_ranks() -> None:
@@ -134,11 +144,12 @@ def run(seed: int, ours: list[int], auc: float) -> Data:
 
 def test_report_compares_both_models(tmp_path: Path) -> None:
     runs = [run(0, [1000, 1000, 500, 1000], 0.9), run(1, [1000, 1000, 1000, 500], 0.92)]
-    data = {"runs": runs, "pairs": {"train": 2_000, "validation": 20, "test": 8}}
+    data = {"runs": runs, "shared": 0.04, "pairs": {"train": 2_000, "validation": 20, "test": 8}}
     expected = [
         "| `descriptions` | 0.9100 ± 0.0141 | 0.9000 ± 0.0000 | 0.8750 ± 0.0000 | 0.7500 ± 0.0000 |",
         "| cosine of TF-IDF | 0.8000 | 0.7000 | 0.7500 | 0.5000 |",
         "Difference of the mean reciprocal rank: +0.125 ± 0.161",
         "the cosine (words) has no seed",
+        "4 % of the right texts of the test have a paragraph in common",
     ]
     expect_in_report(BENCHMARK, made_up(data), expected, tmp_path)

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from model.config.run import RUNS
+from model.config.run import RUNS, MatchingRun
 from model.tasks import tfidf, words
+from model.training import checkpoint
 from tests.support.commands import call
 
 
@@ -37,6 +38,26 @@ def test_train_rejects_a_file_with_a_recipe_of_another_data_set(
     assert call("train", "aan", *arguments) == 2
     expected = "error: with --data, a recipe must have data.name = 'own'; recipe aan has 'aan'\n"
     assert capsys.readouterr().err == expected
+    assert call("train", "documents", *arguments) == 2
+    assert capsys.readouterr().err == "error: recipe documents is for text-classification, not text-matching\n"
+
+
+def test_keys_of_a_recipe_win_over_those_derived_from_the_file(tmp_path: Path) -> None:
+    rows = "".join(f"word{i % 9} tea,word{i % 9} cup,{int(i % 9 > 4)}\n" for i in range(60))
+    (tmp_path / "rows.csv").write_text("query,document,match\n" + rows)
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text(
+        'base = "pairs"\nname = "mine"\n'
+        '[data]\ntext_column = "query"\nother_column = "document"\nlabel_column = "match"\n'
+        "[model.lexical_view]\nmax_length = 2048\nnum_ngrams = 64\n"
+    )
+    arguments = ["--task", "text-matching", "--data", tmp_path / "rows.csv", "--runs", tmp_path, "--device", "cpu"]
+    assert call("train", recipe, *arguments, "--set", "model.encoder.seq_len=128") == 0
+    config = checkpoint.load(tmp_path / "mine-seed0" / checkpoint.BEST).config
+    assert isinstance(config, MatchingRun)
+    assert (config.data.text_column, config.data.label_column) == ("query", "match")
+    assert config.model.lexical_view is not None
+    assert (config.model.lexical_view.max_length, config.model.lexical_view.num_ngrams) == (2048, 64)
 
 
 @pytest.mark.parametrize(
