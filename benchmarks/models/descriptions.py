@@ -64,7 +64,7 @@ BATCH = 1_000
 """Number of packages that are compared with all others at once, so that their cosines fit into memory."""
 CANDIDATES = 100
 TASK = "text-matching"
-OURS, COSINE = "`descriptions`", "cosine of TF-IDF"
+OURS, COSINE = NAME, "cosine of TF-IDF"
 
 
 class Package(NamedTuple):

@@ -146,7 +146,7 @@ def test_report_compares_both_models(tmp_path: Path) -> None:
     runs = [run(0, [1000, 1000, 500, 1000], 0.9), run(1, [1000, 1000, 1000, 500], 0.92)]
     data = {"runs": runs, "shared": 0.04, "pairs": {"train": 2_000, "validation": 20, "test": 8}}
     expected = [
-        "| `descriptions` | 0.9100 ± 0.0141 | 0.9000 ± 0.0000 | 0.8750 ± 0.0000 | 0.7500 ± 0.0000 |",
+        "| descriptions | 0.9100 ± 0.0141 | 0.9000 ± 0.0000 | 0.8750 ± 0.0000 | 0.7500 ± 0.0000 |",
         "| cosine of TF-IDF | 0.8000 | 0.7000 | 0.7500 | 0.5000 |",
         "Difference of the mean reciprocal rank: +0.125 ± 0.161",
         "the cosine (words) has no seed",
