@@ -22,7 +22,8 @@ from benchmarks.lib.record import Data, Record
 from benchmarks.lib.servers import PACKAGES, Server, service
 from benchmarks.lib.table import median_and_range, ratio, table
 
-LENGTH = 4096
+LENGTHS = 256, 4096
+"""Bytes of the query and of each document."""
 LETTERS = np.array(list("etaoinshrdlucmfwypvb"))
 
 
@@ -36,33 +37,38 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(args: argparse.Namespace) -> Iterator[Data]:
-    """Milliseconds of a ranking in every round, by version of the model and by whether its documents are cached."""
+    """Milliseconds of a ranking in every round, by version, length of the documents, and whether these are cached."""
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, set(cores[1:]) or {cores[0]})
     generator = np.random.default_rng(0)
 
-    def turn(target: Server, known: bytes | None) -> Callable[[], float]:
-        return lambda: _milliseconds(target, known or ranking(generator, args.documents))
+    def turn(target: Server, length: int, known: bytes | None) -> Callable[[], float]:
+        return lambda: _milliseconds(target, known or ranking(generator, args.documents, length))
 
     with contextlib.ExitStack() as stack:
-        turns = dict[tuple[str, str], Callable[[], float]]()
+        turns = dict[tuple[str, int, str], Callable[[], float]]()
         for folder in (args.exports, *([args.other] if args.other else [])):
             flags = ("--exports", str(folder), "--models", args.model, f"--default-matcher={args.model}")
             target = stack.enter_context(service(*flags, cores={cores[0]}))
             version = f"{args.model} {_version(target, args.model)}"
-            known = ranking(generator, args.documents)
-            _milliseconds(target, known)
-            turns[version, "new"], turns[version, "cached"] = turn(target, None), turn(target, known)
+            for length in LENGTHS:
+                known = ranking(generator, args.documents, length)
+                _milliseconds(target, known)
+                turns[version, length, "new"] = turn(target, length, None)
+                turns[version, length, "cached"] = turn(target, length, known)
         measured = interleave(turns, args.rounds, warm_up=2)
     yield {
-        "milliseconds": [{"version": version, "documents": kind, "ms": ms} for (version, kind), ms in measured.items()]
+        "milliseconds": [
+            {"version": version, "bytes": length, "documents": kind, "ms": ms}
+            for (version, length, kind), ms in measured.items()
+        ]
     }
 
 
-def ranking(generator: np.random.Generator, number: int) -> bytes:
-    """A request with a query and documents of LENGTH bytes, of random words that are as long as English ones."""
+def ranking(generator: np.random.Generator, number: int, length: int) -> bytes:
+    """A request with a query and documents of `length` bytes, of random words that are as long as English ones."""
     words = ["".join(generator.choice(LETTERS, size)) for size in generator.integers(2, 10, 5000)]
-    texts = [" ".join(generator.choice(words, LENGTH))[:LENGTH] for _ in range(1 + number)]
+    texts = [" ".join(generator.choice(words, length))[:length] for _ in range(1 + number)]
     return orjson.dumps({"query": texts[0], "documents": texts[1:], "top_n": 10})
 
 
@@ -89,16 +95,18 @@ def _version(target: Server, model: str) -> int:
 
 
 def report(record: Record) -> str:
-    """Report: time by version and kind of documents; ratios are to the last version, with new documents."""
-    found, settings = record.data["milliseconds"], record.settings
-    base = next(row["ms"] for row in reversed(found) if row["documents"] == "new")
-    rows = [
-        [row["version"], row["documents"], median_and_range(row["ms"], ".1f"), ratio(row["ms"], base)] for row in found
-    ]
+    """Report: time by length, version and kind of documents; ratios are to the last version, with new documents."""
+    settings, rows = record.settings, list[list[str]]()
+    for length in LENGTHS:
+        found = [row for row in record.data["milliseconds"] if row["bytes"] == length]
+        base = next(row["ms"] for row in reversed(found) if row["documents"] == "new")
+        for row in found:
+            ms = median_and_range(row["ms"], ".1f")
+            rows.append([f"{length:,}", row["version"], row["documents"], ms, ratio(row["ms"], base)])
     return (
-        f"A query and {settings['documents']} documents of {LENGTH:,} bytes over HTTP; one core for the server, which "
-        f"serves one version; median of {settings['rounds']} rounds in turns (lowest to highest).\n\n"
-        f"{table(['version', 'documents', 'ms', 'ratio'], rows, left=2)}\n"
+        f"A query and {settings['documents']} documents of as many bytes over HTTP; one core for the server, which "
+        f"serves one version; median of {settings['rounds']} rounds in turns (lowest to highest). Ratios are to the last "
+        f"version with new documents.\n\n{table(['bytes', 'version', 'documents', 'ms', 'ratio'], rows, left=3)}\n"
     )
 
 
