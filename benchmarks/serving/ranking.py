@@ -105,8 +105,8 @@ def report(record: Record) -> str:
             rows.append([f"{length:,}", row["version"], row["documents"], ms, ratio(row["ms"], base)])
     return (
         f"A query and {settings['documents']} documents of as many bytes over HTTP; one core for the server, which "
-        f"serves one version; median of {settings['rounds']} rounds in turns (lowest to highest). Ratios are to the last "
-        f"version with new documents.\n\n{table(['bytes', 'version', 'documents', 'ms', 'ratio'], rows, left=3)}\n"
+        f"serves one version; median of {settings['rounds']} rounds in turns (lowest to highest). Ratios are to the "
+        f"last version with new documents.\n\n{table(['bytes', 'version', 'documents', 'ms', 'ratio'], rows, left=3)}\n"
     )
 
 
