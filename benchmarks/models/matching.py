@@ -29,7 +29,7 @@ def _attention(name: str) -> tuple[str, ...]:
 
 CASES = {
     "served": (Case("served", "aan", 3), "all"),
-    "served, disjoint": (Case(f"served, {UNSEEN}", "aan", 1, (DISJOINT,)), "paper-disjoint"),
+    "served, disjoint": (Case(f"served, {UNSEEN}", "aan", 3, (DISJOINT,)), "paper-disjoint"),
     "no joint": (Case("served, without joint view", "aan", 2, (NO_JOINT,)), "all"),
     "no S3": (Case("served, without S3Attention", "aan", 1, _attention("none")), "all"),
     "DBA": (Case("the same, DBA between the documents", "aan", 1, _attention("dba")), "all"),
