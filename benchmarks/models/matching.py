@@ -30,10 +30,11 @@ def _attention(name: str) -> tuple[str, ...]:
 CASES = {
     "served": (Case("served", "aan", 3), "all"),
     "served, disjoint": (Case(f"served, {UNSEEN}", "aan", 3, (DISJOINT,)), "paper-disjoint"),
-    "no joint": (Case("served, without joint view", "aan", 2, (NO_JOINT,)), "all"),
+    "no joint": (Case("served, without joint view", "aan", 3, (NO_JOINT,)), "all"),
     "no S3": (Case("served, without S3Attention", "aan", 1, _attention("none")), "all"),
     "DBA": (Case("the same, DBA between the documents", "aan", 1, _attention("dba")), "all"),
     "S3 joined": (Case("the same, S3Attention over both documents", "aan", 1, _attention("s3")), "all"),
+    "softmax joined": (Case("the same, softmax over both documents", "aan", 1, _attention("softmax")), "all"),
     "S3 alone": (Case("S3Attention alone", "aan-s3", 3), "all"),
     "S3 alone, disjoint": (Case(f"S3Attention alone, {UNSEEN}", "aan-s3", 2, (DISJOINT,)), "paper-disjoint"),
     "no Fourier": (
