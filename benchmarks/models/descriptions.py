@@ -35,10 +35,10 @@ from tqdm import tqdm
 
 from artifact.arrays import Doubles
 from artifact.provenance import git_revision
-from benchmarks.lib.benchmark import Benchmark, add_data_dir
+from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.record import Data, Record, earlier, replacing
 from benchmarks.lib.table import table
-from benchmarks.models.runs import revisions, run_command
+from benchmarks.models.runs import folders_of, revisions, run_command
 from model.data.own import DataFiles
 from model.errors import UserError
 from model.runs.load import load_trained
@@ -58,6 +58,7 @@ GENERAL = re.compile("transitional|dummy|metapackage", re.IGNORECASE)
 SIZES = {"test": 2_500, "validation": 1_500}
 """Approximate number of packages in each split; the rest is for training."""
 FEWEST_PACKAGES = 10_000
+"""Fewer descriptions mean that apt has no English ones, or few sources."""
 NEAR = slice(2, 12)
 """Ranks of the similar texts that are drawn; the nearest ones may describe the same thing."""
 BATCH = 1_000
@@ -305,13 +306,9 @@ def _summary(values: Sequence[float]) -> str:
     return f"{statistics.mean(values):.4f}{spread}"
 
 
-def options(parser: argparse.ArgumentParser) -> None:
-    """Add the folders of data and runs."""
-    add_data_dir(parser)
-    parser.add_argument("--runs", default=f"runs/{NAME}", type=Path, help="default: %(default)s")
-
-
-BENCHMARK = Benchmark.of("Descriptions of packages", measure, report, None, options, ("torch", "numpy", "scikit-learn"))
+BENCHMARK = Benchmark.of(
+    "Descriptions of packages", measure, report, None, folders_of(NAME), ("torch", "numpy", "scikit-learn")
+)
 
 if __name__ == "__main__":
     BENCHMARK.main()

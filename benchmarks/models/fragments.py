@@ -32,11 +32,11 @@ from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 from tqdm import tqdm
 
 from artifact.provenance import git_revision
-from benchmarks.lib.benchmark import Benchmark, add_data_dir
+from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.record import Data, Record, earlier, replacing
 from benchmarks.lib.table import table
 from benchmarks.models.long_documents import correct, digits, right_answers
-from benchmarks.models.runs import revisions, run_command
+from benchmarks.models.runs import folders_of, revisions, run_command
 from model.data.own import DataFiles
 from model.data.splits import folds, hold_out_groups
 from model.runs.load import load_trained
@@ -428,13 +428,9 @@ def report(record: Record) -> str:
     )
 
 
-def options(parser: argparse.ArgumentParser) -> None:
-    """Add the folders of data and runs."""
-    add_data_dir(parser)
-    parser.add_argument("--runs", default=f"runs/{NAME}", type=Path, help="default: %(default)s")
-
-
-BENCHMARK = Benchmark.of("Fragments of files", measure, report, None, options, ("torch", "numpy", "scikit-learn"))
+BENCHMARK = Benchmark.of(
+    "Fragments of files", measure, report, None, folders_of(NAME), ("torch", "numpy", "scikit-learn")
+)
 
 if __name__ == "__main__":
     BENCHMARK.main()

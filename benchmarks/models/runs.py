@@ -62,12 +62,21 @@ def fingerprint(recipe: str, overrides: Sequence[str]) -> str:
     return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def options_of(name: str, sets: Iterable[str] = (), *default: str) -> Callable[[argparse.ArgumentParser], None]:
-    """The options of a benchmark that trains: its data sets, by default all, or else its cases."""
+def folders_of(name: str) -> Callable[[argparse.ArgumentParser], None]:
+    """The options of every benchmark that trains: the folders of its data and of its runs."""
 
     def add(parser: argparse.ArgumentParser) -> None:
         add_data_dir(parser)
         parser.add_argument("--runs", default=f"runs/{name}", type=Path, help="default: %(default)s")
+
+    return add
+
+
+def options_of(name: str, sets: Iterable[str] = (), *default: str) -> Callable[[argparse.ArgumentParser], None]:
+    """The options of a benchmark that trains: its data sets, by default all, or else its cases."""
+
+    def add(parser: argparse.ArgumentParser) -> None:
+        folders_of(name)(parser)
         if known := list(sets):
             parser.add_argument("--sets", nargs="+", choices=known, default=list(default) or known, help="data sets")
         else:

@@ -60,7 +60,7 @@ def keys_for_own_data(name: str, task: str) -> dict[str, object]:
     table = _table_of(path)
     if (of := table.get("task")) != task:
         raise UserError(f"recipe {name} is for {of}, not {task}")
-    if (reads := table.get("data", {}).get("name")) not in OWN:
+    if (reads := flat(table).get("data.name")) not in OWN:
         raise UserError(f"with --data, a recipe must have data.name = 'own'; recipe {name} has {reads!r}")
     return flat(_read(path))
 

@@ -38,6 +38,9 @@ def test_train_rejects_a_file_with_a_recipe_of_another_data_set(
     assert call("train", "aan", *arguments) == 2
     expected = "error: with --data, a recipe must have data.name = 'own'; recipe aan has 'aan'\n"
     assert capsys.readouterr().err == expected
+    (tmp_path / "wrong.toml").write_text('task = "text-matching"\ndata = 3\n')
+    assert call("train", tmp_path / "wrong.toml", *arguments) == 2
+    assert capsys.readouterr().err.endswith("wrong.toml has None\n")
     assert call("train", "documents", *arguments) == 2
     assert capsys.readouterr().err == "error: recipe documents is for text-classification, not text-matching\n"
 
