@@ -113,6 +113,10 @@ class VectorViewConfig(Section):
     bytes_per_token: Annotated[int, allowed(lambda value: 1 <= value <= 64, "in 1..64")] = 4
     """Kind `words`: a document of N bytes has at most N / bytes_per_token tokens, and at most `encoder.seq_len`; in
     documents with more n-grams, neighbouring n-grams share a token. Kind `bytes`: every token is that many bytes."""
+    num_buckets: TableSize = 65_536
+    """Kind `bytes`: number of hash buckets of the n-grams, rows of the table of vectors."""
+    vector_dim: Count = 16
+    """Kind `bytes`: length of the vectors in the table, which a linear layer maps to the tokens."""
     rounds: Annotated[tuple[RoundConfig, ...], Field(strict=False)] = ()
     """Rounds of training, each starting from the one before. Without rounds, there is no vector view."""
 

@@ -206,9 +206,7 @@ class ByteClassifier(TwoViewClassifier):
         super().__init__(ngrams, num_classes)
         self.hasher = ByteHasher(ngrams.sizes, config.max_length, fold_case=ngrams.fold_case)
         self.vector_view = (
-            PatchClassifier(config.required_encoder, vectors.bytes_per_token, ngrams.num_ngrams, num_classes)
-            if vectors
-            else None
+            PatchClassifier(config.required_encoder, vectors, ngrams.sizes, num_classes) if vectors else None
         )
 
     def forward(self, document: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
@@ -221,14 +219,15 @@ class ByteClassifier(TwoViewClassifier):
         shape = (document.shape[0], num_stretches)
         contributions = self.weights[0] * self.ngram_view(hits, shape, has_fixed_shapes=is_fixed)
         if self.vector_view is not None:
-            of_bytes = torch.unflatten(ids.T, 0, (document.shape[0], document.shape[1]))
+            rows = self.vector_view.rows(hashes, document.shape[1])
             of_vectors = self.vector_view.contributions(
-                of_bytes, lengths, num_stretches, STRETCH_BYTES, in_int8=not is_fixed
+                rows, lengths, num_stretches, STRETCH_BYTES, in_int8=not is_fixed
             )
             contributions = contributions + self.weights[1] * of_vectors
         return contributions.sum(dim=1) + self.base(), contributions
 
-    def find(self, document: Tensor, lengths: Tensor) -> Tensor:
-        """Ids (B, N, s) of the n-grams that end at each of (B, N) bytes, 0 for unknown ones."""
+    def rows(self, document: Tensor, lengths: Tensor) -> Tensor:
+        """What the vector view reads in (B, N) bytes: rows (B, N, s) of the n-grams that end at each byte."""
+        assert self.vector_view is not None
         hashes, *_ = self.hasher(document, lengths)
-        return self._ids(hashes).T.reshape(*document.shape, -1)
+        return self.vector_view.rows(hashes, document.shape[1])

@@ -1,13 +1,16 @@
-"""Classifier over patches of byte n-grams, one of the two views that `model.nn.classifier` combines."""
+"""Classifier over patches of hashed byte n-grams, one of the two views that `model.nn.classifier` combines."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from model.config.encoder import EncoderConfig
+from model.config.models import VectorViewConfig
 from model.nn.encoder import masked_mean
 from model.nn.ops.integers import divide, sum_rows
+from model.nn.stem import buckets
 from model.nn.tokens import SMALLEST, TokenClassifier, Tokens
 
 INITIAL_DEVIATION = 0.05
@@ -17,17 +20,17 @@ INITIAL_DEVIATION = 0.05
 class PatchClassifier(TokenClassifier):
     """Patches of bytes, as sums of the vectors of their n-grams, read by a `TokenClassifier`.
 
-    x_t = sum of the vectors of the n-grams of the vocabulary that end in patch t / sqrt(p s), p bytes, s sizes
+    x_t = W (sum of the vectors of the n-grams that end in patch t) / sqrt(p s), p bytes, s sizes
 
-    The amount that it reads is the number of bytes. The linear term is given standardised inputs (`standardise`): means
-    of patches differ little between documents.
+    N-grams are hashed into the rows of a table; those of a row share a vector. The amount that the classifier reads is
+    the number of bytes. The linear term is given standardised inputs (`standardise`): means of patches differ little
+    between documents.
 
-    Shape:      ids (B, N, s) int64 of the n-grams that end at each byte, 0 for none, N a multiple of the patch length;
+    Shape:      rows (B, N, s) int64 of the n-grams that end at each byte, 0 for none, N a multiple of the patch length;
                 lengths (B,), bytes of each document; returns (B, classes).
-    Reference:  patches of bytes with vectors of byte n-grams of 3 to 8 bytes: Pagnoni et al. 2024, arXiv:2412.09871,
-                sec. 3.2.1.
-    Deviates:   there, the vectors of hashed n-grams are added to those of single bytes. Here, an n-gram has a vector if
-                the linear view knows it; a size of 1 stands for single bytes.
+    Reference:  patches of bytes with vectors of hashed byte n-grams of 3 to 8 bytes: Pagnoni et al. 2024,
+                arXiv:2412.09871, sec. 3.2.1.
+    Deviates:   there, they are added to the vectors of single bytes. Here, a size of 1 stands for single bytes.
     """
 
     rates: ClassVar[dict[str, float]] = {"head": 3.0, "evidence": 3.0}
@@ -36,37 +39,45 @@ class PatchClassifier(TokenClassifier):
     shift: Tensor
     """Mean of the mean token over the training documents."""
 
-    def __init__(self, encoder: EncoderConfig, patch_length: int, num_ngrams: int, num_classes: int) -> None:
-        super().__init__(encoder, num_ngrams, num_classes)
-        self.patch_length = patch_length
+    def __init__(self, encoder: EncoderConfig, config: VectorViewConfig, sizes: Sequence[int], num_classes: int) -> None:
+        super().__init__(encoder, config.num_buckets, num_classes, config.vector_dim)
+        self.patch_length, self.sizes, self.num_buckets = config.bytes_per_token, tuple(sizes), config.num_buckets
+        self.project = nn.Linear(config.vector_dim, encoder.dim, bias=False)
         nn.init.normal_(self.vectors[1:], std=INITIAL_DEVIATION)
         nn.init.zeros_(self.evidence.weight)
         self.register_buffer("gain", torch.ones(encoder.dim))
         self.register_buffer("shift", torch.zeros(encoder.dim))
 
-    def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
-        """Classify documents given as ids (B, N, s) of their n-grams -> (B, classes) logits."""
-        return self.classify(self.embed(ids, lengths))
+    def rows(self, hashes: Tensor, length: int) -> Tensor:
+        """Rows (B, N, s) of the table from hashes (s, B N) of documents of N bytes, as `ByteHasher` returns them."""
+        found = [
+            buckets(one, size, self.num_buckets) * (one >= 0) for one, size in zip(hashes, self.sizes, strict=True)
+        ]
+        return torch.unflatten(torch.stack(found, dim=-1), 0, (-1, length))
+
+    def forward(self, rows: Tensor, lengths: Tensor) -> Tensor:
+        """Classify documents given as rows (B, N, s) of their n-grams -> (B, classes) logits."""
+        return self.classify(self.embed(rows, lengths))
 
     def contributions(
-        self, ids: Tensor, lengths: Tensor, num_stretches: int, stretch_bytes: int, *, in_int8: bool
+        self, rows: Tensor, lengths: Tensor, num_stretches: int, stretch_bytes: int, *, in_int8: bool
     ) -> Tensor:
         """Contributions (B, num_stretches, classes) of stretches to the logits, without the bias.
 
         `in_int8`: whether the ONNX graph adds int8 vectors by MatMulInteger, as in `sum_rows`.
         """
-        return self.contributions_of(self.embed(ids, lengths, stretch_bytes, in_int8=in_int8), num_stretches)
+        return self.contributions_of(self.embed(rows, lengths, stretch_bytes, in_int8=in_int8), num_stretches)
 
-    def embed(self, ids: Tensor, lengths: Tensor, stretch_bytes: int = 1, *, in_int8: bool = False) -> Tokens:
+    def embed(self, rows: Tensor, lengths: Tensor, stretch_bytes: int = 1, *, in_int8: bool = False) -> Tokens:
         """The tokens of documents of `lengths` bytes (B,)."""
-        size = self.patch_length * ids.shape[2]
-        rows = ids.reshape(-1, size)  # (B T, p s)
+        size, batch = self.patch_length * rows.shape[2], rows.shape[0]
+        rows = rows.reshape(-1, size)  # (B T, p s)
         if self.training:  # same sum, without storing the gradient of each row
             summed = nn.functional.embedding_bag(rows, self.vectors, mode="sum", padding_idx=0)
         else:
             is_int8 = self.vectors.dtype == torch.int8
             summed = sum_rows(nn.functional.embedding(rows, self.vectors), in_int8=in_int8 and is_int8)
-        x = (summed * (self.scale / size**0.5)).reshape(ids.shape[0], -1, self.vectors.shape[1])
+        x = self.project(summed * (self.scale / size**0.5)).reshape(batch, -1, self.project.out_features)
         if self.training and self.token_dropout:
             x = x * (torch.rand(x.shape[:2], device=x.device) >= self.token_dropout).unsqueeze(-1)
         counts = divide(lengths.long() + (self.patch_length - 1), self.patch_length).clamp(min=1)
@@ -83,12 +94,12 @@ class PatchClassifier(TokenClassifier):
         return (vectors - self.shift) @ (self.gain.unsqueeze(1) * self.evidence.weight.T)
 
     @torch.no_grad()
-    def standardise(self, ids: Tensor, lengths: Tensor, prior: float) -> None:
+    def standardise(self, rows: Tensor, lengths: Tensor, prior: float) -> None:
         """Set shift and gain from training documents, several hundred, and the prior in bytes.
 
         Reference:  Salimans and Kingma 2016, arXiv:1602.07868, sec. 3 (data-dependent initialisation).
         """
-        x, counts, *_ = self.embed(ids, lengths)
+        x, counts, *_ = self.embed(rows, lengths)
         means = masked_mean(x, counts)
         self.shift.copy_(means.mean(0))
         self.gain.copy_(1 / means.std(0).clamp(min=SMALLEST))

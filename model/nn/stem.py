@@ -76,6 +76,12 @@ class ByteHasher(nn.Module):
         return torch.stack(hashes), documents.flatten(), places.flatten()
 
 
+def buckets(hashes: Tensor, size: int, num_buckets: int) -> Tensor:
+    """Buckets from 1 to num_buckets, a power of two, of the n-grams of `size` bytes with these hashes."""
+    spread = remainder(hashes * HASH_MULTIPLIER + size * BASE, 2**32)
+    return spread // (2**32 // num_buckets) + 1
+
+
 class NgramStem(nn.Module):
     """Mean embedding of the byte n-grams that end in each patch of a document.
 
@@ -104,8 +110,7 @@ class NgramStem(nn.Module):
         """Table row of every n-gram, 0 for none: (B, N) bytes -> (B, N, k)."""
         rows = []
         for n, values, is_real in self.hasher.ngrams(document, lengths):
-            spread = remainder(values * HASH_MULTIPLIER + n * BASE, 2**32)
-            rows.append((spread // (2**32 // self.num_buckets) + 1) * is_real)
+            rows.append(buckets(values, n, self.num_buckets) * is_real)
         return torch.stack(rows, dim=-1)
 
     def forward(self, document: Tensor, lengths: Tensor) -> Tensor:

@@ -53,10 +53,11 @@ class TokenClassifier(nn.Module):
     """Factor that gives the mean token a standard deviation of 1 over the training documents."""
     prior: Tensor
 
-    def __init__(self, encoder: EncoderConfig, num_ngrams: int, num_classes: int) -> None:
+    def __init__(self, encoder: EncoderConfig, num_rows: int, num_classes: int, width: int) -> None:
+        """`num_rows` vectors of `width` numbers."""
         super().__init__()
-        self.vectors = nn.Parameter(torch.zeros(1 + num_ngrams, encoder.dim))  # row 0 (no n-gram): zero
-        self.register_buffer("scale", torch.ones(encoder.dim))
+        self.vectors = nn.Parameter(torch.zeros(1 + num_rows, width))  # row 0 (no n-gram): zero
+        self.register_buffer("scale", torch.ones(width))
         self.register_buffer("gain", torch.ones(()))
         self.register_buffer("prior", torch.tensor(SMALLEST))
         self.register_buffer("positions", torch.arange(encoder.seq_len), persistent=False)

@@ -35,7 +35,7 @@ class VectorClassifier(TokenClassifier):
     """
 
     def __init__(self, encoder: EncoderConfig, config: VectorViewConfig, num_ngrams: int, num_classes: int) -> None:
-        super().__init__(encoder, num_ngrams, num_classes)
+        super().__init__(encoder, num_ngrams, num_classes, encoder.dim)
         self.bytes_per_token = config.bytes_per_token
 
     def forward(self, ids: Tensor, doc_index: Tensor, lengths: Tensor) -> Tensor:

@@ -103,7 +103,7 @@ class ByteTask(TwoViewTask):
         some = generator.sample(data.train.texts, min(INITIAL_DOCUMENTS, len(data.train)))
         rows = [crop(text, self.length, self.config.data.crop, generator) for text in some]
         documents, lengths = map(torch.from_numpy, pad_rows(rows, self.length))
-        model.vector_view.standardise(model.find(documents, lengths), lengths, prior)
+        model.vector_view.standardise(model.rows(documents, lengths), lengths, prior)
         return ByteCorpus(self, data, model)
 
     def build(self) -> ByteClassifier:
@@ -141,8 +141,8 @@ class ByteCorpus:
         def compute(inputs: Mapping[str, NDArray[Any]]) -> Floats:
             document, lengths = (torch.from_numpy(array) for array in inputs.values())
             with torch.inference_mode():
-                ids = self.model.find(document, lengths).to(device)
-                logits: Floats = view(ids, lengths.to(device)).cpu().numpy()
+                rows = self.model.rows(document, lengths).to(device)
+                logits: Floats = view(rows, lengths.to(device)).cpu().numpy()
             return logits
 
         return self.task.document_logits(compute, texts)
@@ -173,15 +173,15 @@ class ByteRound(Learner):
     def batches(self, epoch: int) -> Iterator[TrainingBatch]:
         """Yield shuffled batches of documents of similar length; a last, smaller batch is dropped.
 
-        Shape:  yields ids (B, bucket, s) int64, lengths (B,) int32, targets (B, classes) float32.
+        Shape:  yields rows (B, bucket, s) int64, lengths (B,) int32, targets (B, classes) float32.
         """
         task, generator = self.corpus.task, random.Random(f"{self.seed}-{epoch}")
         for chosen, documents, lengths in padded_batches(self.texts, task, task.config.training.batch_size, generator):
-            yield self.corpus.model.find(documents, lengths), lengths, torch.from_numpy(self.targets[chosen])
+            yield self.corpus.model.rows(documents, lengths), lengths, torch.from_numpy(self.targets[chosen])
 
     def loss(self, model: nn.Module, batch: TrainingBatch) -> Tensor:
-        ids, lengths, targets = batch
-        return link_of(np.array(self.corpus.data.validation.labels)).loss(model(ids, lengths), targets)
+        rows, lengths, targets = batch
+        return link_of(np.array(self.corpus.data.validation.labels)).loss(model(rows, lengths), targets)
 
     def validate(self, model: nn.Module, device: torch.device) -> float:
         assert isinstance(model, PatchClassifier)

@@ -543,26 +543,28 @@ def byte_factors(document: bytes, sizes: Sequence[int], *, sublinear: bool) -> d
     return {value: 1 + math.log(count) if sublinear else 1.0 for value, count in counts.items()}
 
 
-def byte_ids(document: bytes, ngrams: Sequence[int], sizes: Sequence[int]) -> list[list[int]]:
-    """Ids of the n-grams that end at each byte, 0 for unknown ones; ngrams[i] has the id 1 + i."""
+def byte_rows(document: bytes, sizes: Sequence[int], num_buckets: int) -> list[list[int]]:
+    """Rows of the table for the n-grams of these sizes that end at each byte, 0 for those that would not fit."""
     return [
-        [1 + ngrams.index(value) if value in ngrams else 0 for value in row] for row in byte_ngrams(document, sizes)
+        [ngram_row(document[end - n : end], num_buckets) if n <= end else 0 for n in sizes]
+        for end in range(1, len(document) + 1)
     ]
 
 
-def patch_tokens(ids: Sequence[Sequence[int]], state: State, patch_length: int) -> Array:
-    """Patches (n, C) of one document, given the ids of the n-grams that end at each byte."""
-    tokens = np.zeros((math.ceil(len(ids) / patch_length), state["vectors"].shape[1]))
-    for position, row in enumerate(ids):
-        for ngram in row:
-            if ngram:
-                tokens[position // patch_length] += state["vectors"][ngram]
-    return tokens / math.sqrt(patch_length * len(ids[0]))
+def patch_tokens(rows: Sequence[Sequence[int]], state: State, patch_length: int) -> Array:
+    """Patches (n, C) of one document, given the rows of the n-grams that end at each byte."""
+    sums = np.zeros((math.ceil(len(rows) / patch_length), state["vectors"].shape[1]))
+    for position, found in enumerate(rows):
+        for row in found:
+            if row:
+                sums[position // patch_length] += state["vectors"][row]
+    tokens: Array = sums @ state["project.weight"].T / math.sqrt(patch_length * len(rows[0]))
+    return tokens
 
 
-def patch_classifier(ids: Sequence[Sequence[int]], state: State, config: EncoderConfig, patch_length: int) -> Array:
-    """Logits (classes,) of the view of patches for one document, given the ids of the n-grams that end at each byte."""
-    tokens = patch_tokens(ids, state, patch_length)
+def patch_classifier(rows: Sequence[Sequence[int]], state: State, config: EncoderConfig, patch_length: int) -> Array:
+    """Logits (classes,) of the view of patches for one document, given the rows of the n-grams that end at each byte."""
+    tokens = patch_tokens(rows, state, patch_length)
     x, weight = encoded_tokens(tokens, state, config), state["head.weight"]
     logits = np.zeros(len(weight))
     for label in range(len(logits)):
@@ -572,17 +574,17 @@ def patch_classifier(ids: Sequence[Sequence[int]], state: State, config: Encoder
             mean = sum(tokens[:, channel]) / len(tokens)
             standardised = state["gain"][channel] * (mean - state["shift"][channel])
             logits[label] += state["evidence.weight"][label, channel] * standardised
-    found: Array = len(ids) / (len(ids) + state["prior"]) * logits + state["head.bias"]
+    found: Array = len(rows) / (len(rows) + state["prior"]) * logits + state["head.bias"]
     return found
 
 
 def patch_contributions(
-    ids: Sequence[Sequence[int]], state: State, config: EncoderConfig, patch_length: int, stretch_bytes: int
+    rows: Sequence[Sequence[int]], state: State, config: EncoderConfig, patch_length: int, stretch_bytes: int
 ) -> Array:
     """Contributions (stretches, classes) of the view of patches for one document; otherwise as `patch_classifier`."""
-    tokens = patch_tokens(ids, state, patch_length)
+    tokens = patch_tokens(rows, state, patch_length)
     x, weight = encoded_tokens(tokens, state, config), state["head.weight"]
-    found = np.zeros((math.ceil(len(ids) / stretch_bytes), len(weight)))
+    found = np.zeros((math.ceil(len(rows) / stretch_bytes), len(weight)))
     for t, token in enumerate(tokens):
         stretch = t * patch_length // stretch_bytes
         found[stretch] += weight[:, : x.shape[1]] @ x[t] / len(x)
@@ -590,7 +592,7 @@ def patch_contributions(
         for channel in range(x.shape[1]):
             if x[:, channel].argmax() == t:
                 found[stretch] += weight[:, x.shape[1] + channel] * x[t, channel]
-    contributions: Array = len(ids) / (len(ids) + state["prior"]) * found
+    contributions: Array = len(rows) / (len(rows) + state["prior"]) * found
     return contributions
 
 
@@ -600,8 +602,8 @@ def byte_classifier(document: bytes, ngrams: Sequence[int], state: State, config
     factors = byte_factors(document, sizes, sublinear=sublinear)
     logits: Array = state["weights"][0] * linear_view(factors, ngrams, below(state, "ngram_view"))
     if config.vector_view is not None:
-        ids, view = byte_ids(document, ngrams, sizes), below(state, "vector_view")
-        second = patch_classifier(ids, view, config.required_encoder, config.vector_view.bytes_per_token)
+        rows, view = byte_rows(document, sizes, config.vector_view.num_buckets), below(state, "vector_view")
+        second = patch_classifier(rows, view, config.required_encoder, config.vector_view.bytes_per_token)
         logits = logits + state["weights"][1] * second
     return logits
 
@@ -622,9 +624,9 @@ def byte_contributions(
     )
     found: Array = state["weights"][0] * first
     if config.vector_view is not None:
-        ids, view = byte_ids(document, ngrams, sizes), below(state, "vector_view")
+        rows, view = byte_rows(document, sizes, config.vector_view.num_buckets), below(state, "vector_view")
         patch_length = config.vector_view.bytes_per_token
-        second = patch_contributions(ids, view, config.required_encoder, patch_length, stretch_bytes)
+        second = patch_contributions(rows, view, config.required_encoder, patch_length, stretch_bytes)
         found = found + state["weights"][1] * second
     return found
 

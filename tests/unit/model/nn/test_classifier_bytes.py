@@ -16,7 +16,9 @@ from tests.support.words import CLASSES, LENGTH, Texts, padded
 from tests.unit.model.nn.test_vectors import ENCODER
 
 VIEW = NgramViewConfig(sizes=(1, 3), num_ngrams=64, max_length=LENGTH)
-VECTOR_VIEW = VectorViewConfig(bytes_per_token=LENGTH // ENCODER.seq_len, rounds=(RoundConfig(),))
+VECTOR_VIEW = VectorViewConfig(
+    bytes_per_token=LENGTH // ENCODER.seq_len, num_buckets=32, vector_dim=6, rounds=(RoundConfig(),)
+)
 SMALL = ClassifierConfig(kind="bytes", encoder=ENCODER, ngram_view=VIEW, vector_view=VECTOR_VIEW)
 ALONE = changed(SMALL, vector_view=None)
 SUBLINEAR = changed(ALONE, ngram_view=changed(VIEW, sublinear=True))
@@ -117,13 +119,13 @@ def test_without_vector_view_the_model_has_none_of_its_weights() -> None:
     assert {name.split(".")[0] for name in model.state_dict()} == {"weights", "ngram_view"}
 
 
-def test_ids_of_ngrams_equal_reference() -> None:
+def test_rows_of_ngrams_equal_reference() -> None:
     model, _ = random_model(SMALL, *TEXTS)
-    ngrams, found = every_second_ngram(*TEXTS), model.find(*padded(*TEXTS))
+    found = model.rows(*padded(*TEXTS))
     assert found.shape == (len(TEXTS), LENGTH, len(VIEW.sizes))
-    for text, ids in zip(TEXTS, found, strict=True):
-        assert ids[: len(text)].tolist() == reference.byte_ids(text, ngrams, VIEW.sizes)
-        assert not ids[len(text) :].any()
+    for text, rows in zip(TEXTS, found, strict=True):
+        assert rows[: len(text)].tolist() == reference.byte_rows(text, VIEW.sizes, VECTOR_VIEW.num_buckets)
+        assert not rows[len(text) :].any()
 
 
 BUCKETS = (256, 512, 1024, 2048)
