@@ -10,7 +10,7 @@ A record is one file, `results/<name>/data.json`:
     hardware   processor, cores, load average before the run, as far as known
     versions   versions of Python and of the relevant packages
     settings   options of the program, including defaults
-    data       results; each benchmark has its own format
+    data       results; each benchmark has its own format. Numbers have DIGITS significant digits
 """
 
 import json
@@ -22,6 +22,7 @@ from typing import Any
 
 RESULTS = Path(__file__).parents[1] / "results"
 FILE = "data.json"
+DIGITS = 8
 WIDTH = 120
 """Maximum line length of a list or object that contains others; a flat one is always written on one line."""
 
@@ -59,7 +60,7 @@ def write(record: Record, results: Path = RESULTS) -> Path:
     folder = results / record.name
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / FILE) as partial:
-        partial.write_text(_layout(asdict(record)) + "\n")
+        partial.write_text(_layout(_rounded(asdict(record))) + "\n")
     return folder
 
 
@@ -77,6 +78,15 @@ def replacing(path: Path) -> Iterator[Path]:
 def names(results: Path = RESULTS) -> list[str]:
     """Names of all benchmarks with a record."""
     return sorted(path.parent.name for path in results.glob(f"*/{FILE}"))
+
+
+def _rounded(value: Any) -> Any:
+    """The same JSON with rounded numbers."""
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(item) for item in value]
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
 
 
 def _layout(value: Any, indent: int = 0) -> str:

@@ -18,6 +18,16 @@ def test_records_are_read_back_unchanged(tmp_path: Path) -> None:
     assert [path.name for path in folder.iterdir()] == ["data.json"]
 
 
+def test_numbers_are_written_with_eight_significant_digits(tmp_path: Path) -> None:
+    data = {"scores": [1 / 3, 1e-9 / 7, 123456789.25, -2 / 3], "number": 1234567890123, "nested": {"value": [[0.1]]}}
+    record.write(replace(MEASURED, data=data), tmp_path)
+    assert record.read(MEASURED.name, tmp_path).data == {
+        "scores": [0.33333333, 1.4285714e-10, 123456790.0, -0.66666667],
+        "number": 1234567890123,
+        "nested": {"value": [[0.1]]},
+    }
+
+
 def test_nan_is_rejected_and_the_old_record_is_kept(tmp_path: Path) -> None:
     record.write(MEASURED, tmp_path)
     with pytest.raises(ValueError, match="JSON compliant"):
