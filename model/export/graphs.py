@@ -174,12 +174,12 @@ def _spec(name: str, array: NDArray[Any], dynamic: int) -> TensorSpec:
 
 
 def _copy_without_debug_tables(script: io.BytesIO, path: Path) -> None:
-    """Write a TorchScript archive without its stack traces, which contain local paths."""
+    """Write a TorchScript archive, compressed, without its stack traces, which contain local paths."""
     kept = io.BytesIO()
     with zipfile.ZipFile(script) as source, zipfile.ZipFile(kept, "w") as target:
         for entry in source.infolist():
             if not entry.filename.endswith(".debug_pkl"):
-                target.writestr(entry, source.read(entry))
+                target.writestr(entry, source.read(entry), zipfile.ZIP_DEFLATED)
     path.write_bytes(kept.getbuffer())
 
 

@@ -193,6 +193,7 @@ def test_export_onnx_is_self_contained_standard_operators(exported: Path) -> Non
 def test_export_has_no_code_except_torchscript(exported: Path) -> None:
     with zipfile.ZipFile(exported / "model.ts") as archive:
         names = [name.partition("/")[2] for name in archive.namelist()]
+        assert {entry.compress_type for entry in archive.infolist()} == {zipfile.ZIP_DEFLATED}
     tables = {"data.pkl", "constants.pkl", "byteorder", ".data/version", ".data/serialization_id", f"extra/{SHARED}"}
     others = [name for name in names if name not in tables and not re.fullmatch(r"constants/\d+", name)]
     assert others
