@@ -5,6 +5,7 @@ from pathlib import Path
 import onnx
 import torch
 from onnx import TensorProto
+from torch import Tensor
 
 from artifact.backends.torchscript import SharedTensor, tensor_constants
 
@@ -33,25 +34,32 @@ def share_weights(path: Path, other: Path) -> None:
 
 
 def share_constants(module: torch.jit.ScriptModule, other: Path) -> tuple[SharedTensor, ...]:
-    """Empty the constants of a frozen module whose storage an ONNX file also holds; returns where they are.
+    """Empty the constants of a frozen module that an ONNX file also holds; returns where they are.
 
-    Only storages of at least SMALLEST bytes are shared.
+    Only constants of at least SMALLEST bytes are shared. A matrix may be transposed in the ONNX file.
     """
     content, shared = other.read_bytes(), list[SharedTensor]()
     for node in tensor_constants(module):
         tensor = node.t("value")
-        raw = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).numpy().tobytes()
-        if len(raw) < SMALLEST or (offset := content.find(raw)) < 0:
-            continue
-        node.t_("value", torch.empty(0, len(shared), dtype=tensor.dtype))
-        shared.append(
-            SharedTensor(
-                file=other.name,
-                offset=offset,
-                length=len(raw),
-                shape=tensor.shape,
-                stride=tensor.stride(),
-                start=tensor.storage_offset(),
-            )
-        )
+        found = _shared(tensor, content, other.name)
+        if found is None and tensor.ndim == 2:
+            found = _shared(tensor.T.contiguous().T, content, other.name)
+        if found is not None:
+            node.t_("value", torch.empty(0, len(shared), dtype=tensor.dtype))
+            shared.append(found)
     return tuple(shared)
+
+
+def _shared(tensor: Tensor, content: bytes, name: str) -> SharedTensor | None:
+    """Where a file holds the storage of a tensor; None if it does not."""
+    raw = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).numpy().tobytes()
+    if len(raw) < SMALLEST or (offset := content.find(raw)) < 0:
+        return None
+    return SharedTensor(
+        file=name,
+        offset=offset,
+        length=len(raw),
+        shape=tensor.shape,
+        stride=tensor.stride(),
+        start=tensor.storage_offset(),
+    )

@@ -88,3 +88,25 @@ def test_constants_that_the_onnx_file_lacks_stay(tmp_path: Path) -> None:
     frozen = torch.jit.freeze(torch.jit.trace(product.eval(), x))
     assert share_constants(frozen, tmp_path / "model.onnx") == ()
     assert torch.equal(frozen(x), product(x))
+
+
+class Transposed(nn.Module):
+    """A product with a matrix that the ONNX file holds transposed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("w", torch.from_numpy(LARGE.reshape(16, 64).T.copy()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.w
+
+
+@TRACED
+def test_matrices_that_the_onnx_file_holds_transposed_are_read_from_it(tmp_path: Path) -> None:
+    write(tmp_path / "model.onnx", "Add", w=LARGE)
+    x, product = torch.ones(2, 64), Transposed()
+    frozen = torch.jit.freeze(torch.jit.trace(product.eval(), x))
+    shared, path = share_constants(frozen, tmp_path / "model.onnx"), tmp_path / "model.ts"
+    torch.jit.save(frozen, path, _extra_files={SHARED: SHARED_TENSORS.dump_json(shared)})
+    assert [(tensor.shape, tensor.stride) for tensor in shared] == [((64, 16), (1, 64))]
+    assert torch.equal(load_module(path, "cpu")(x), product(x))
