@@ -22,7 +22,7 @@ from artifact.exports import sha256_of
 from artifact.manifest import FixedShapes, Format, Graph, ModelFile, Precision, TensorSpec
 from model.errors import ExportMismatch
 from model.export.operators import check_operators, check_script
-from model.export.weights import share_constants, share_weights
+from model.export.weights import compute_constant_tables, share_constants, share_weights
 from model.tasks.graphs import Arrays, ExportGraph, module_outputs
 
 TOLERANCE = 1e-5
@@ -132,6 +132,7 @@ def _write_onnx(source: ExportGraph, module: nn.Module, path: Path, *others: Pat
     for node in program.model.graph:
         node.metadata_props.clear()  # stack traces contain local paths
     program.save(path, external_data=False)
+    compute_constant_tables(path)
     for other in others:
         share_weights(path, other)
 

@@ -39,7 +39,9 @@ class PatchClassifier(TokenClassifier):
     shift: Tensor
     """Mean of the mean token over the training documents."""
 
-    def __init__(self, encoder: EncoderConfig, config: VectorViewConfig, sizes: Sequence[int], num_classes: int) -> None:
+    def __init__(
+        self, encoder: EncoderConfig, config: VectorViewConfig, sizes: Sequence[int], num_classes: int
+    ) -> None:
         super().__init__(encoder, config.num_buckets, num_classes, config.vector_dim)
         self.patch_length, self.sizes, self.num_buckets = config.bytes_per_token, tuple(sizes), config.num_buckets
         self.project = nn.Linear(config.vector_dim, encoder.dim, bias=False)

@@ -563,7 +563,7 @@ def patch_tokens(rows: Sequence[Sequence[int]], state: State, patch_length: int)
 
 
 def patch_classifier(rows: Sequence[Sequence[int]], state: State, config: EncoderConfig, patch_length: int) -> Array:
-    """Logits (classes,) of the view of patches for one document, given the rows of the n-grams that end at each byte."""
+    """Logits (classes,) of the view of patches for one document, given the rows of the n-grams of each byte."""
     tokens = patch_tokens(rows, state, patch_length)
     x, weight = encoded_tokens(tokens, state, config), state["head.weight"]
     logits = np.zeros(len(weight))

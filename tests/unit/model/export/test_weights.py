@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
 from artifact.backends.torchscript import SHARED, SHARED_TENSORS, load_module, tensor_constants
-from model.export.weights import SMALLEST, share_constants, share_weights
+from model.export.weights import SMALLEST, compute_constant_tables, share_constants, share_weights
 from tests.support.exported import repeated_weights
 
 TRACED = pytest.mark.filterwarnings(r"ignore:`torch\.jit\.\w+` is deprecated:DeprecationWarning")
@@ -30,6 +30,19 @@ def write(path: Path, operator: str, **weights: np.ndarray) -> None:
     opset = [helper.make_opsetid("", 18)]
     graph = helper.make_graph(nodes, "g", values[:1], values[1:], initializers)
     path.write_bytes(helper.make_model(graph, opset_imports=opset, ir_version=9).SerializeToString())
+
+
+def test_tables_of_one_value_are_computed(tmp_path: Path) -> None:
+    path, twos = tmp_path / "model.onnx", np.full(SMALLEST, 2, np.float32)
+    write(path, "Add", w=LARGE, twos=twos, few=SMALL)
+    x = np.array([1.0], np.float32)
+    (before,) = onnxruntime.InferenceSession(path).run(None, {"x": x})
+    compute_constant_tables(path)
+    onnx.checker.check_model(onnx.load(path), full_check=True)
+    assert path.stat().st_size < LARGE.nbytes + 1024
+    assert [tensor.name for tensor in onnx.load(path).graph.initializer] == ["w", "few", "twos_shape"]
+    (after,) = onnxruntime.InferenceSession(path).run(None, {"x": x})
+    assert np.array_equal(after, before)
 
 
 def test_shared_weights_are_read_from_the_other_file(tmp_path: Path) -> None:
@@ -92,6 +105,8 @@ def test_constants_that_the_onnx_file_lacks_stay(tmp_path: Path) -> None:
 
 class Transposed(nn.Module):
     """A product with a matrix that the ONNX file holds transposed."""
+
+    w: torch.Tensor
 
     def __init__(self) -> None:
         super().__init__()
