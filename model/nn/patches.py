@@ -52,9 +52,7 @@ class PatchClassifier(TokenClassifier):
 
     def rows(self, hashes: Tensor, length: int) -> Tensor:
         """Rows (B, N, s) of the table from hashes (s, B N) of documents of N bytes, as `ByteHasher` returns them."""
-        found = [
-            buckets(one, size, self.num_buckets) * (one >= 0) for one, size in zip(hashes, self.sizes, strict=True)
-        ]
+        found = [buckets(hashes[i], n, self.num_buckets) * (hashes[i] >= 0) for i, n in enumerate(self.sizes)]
         return torch.unflatten(torch.stack(found, dim=-1), 0, (-1, length))
 
     def forward(self, rows: Tensor, lengths: Tensor) -> Tensor:

@@ -41,6 +41,7 @@ SETTINGS = [
     "training.warmup_steps=2",
     "model.ngram_view.num_ngrams=1024",
     "model.ngram_view.max_length=512",
+    "model.vector_view.num_buckets=1024",
     "model.encoder.seq_len=64",
     "model.encoder.dim=16",
     "model.encoder.num_heads=2",
