@@ -1,6 +1,6 @@
 """`[training]` of every recipe."""
 
-from model.config.schema import Count, CountOrZero, NotNegative, Positive, Section
+from model.config.schema import Count, CountOrZero, Fraction, NotNegative, Positive, Section
 
 
 class TrainingConfig(Section):
@@ -14,6 +14,9 @@ class TrainingConfig(Section):
     examples_per_epoch: CountOrZero = 0
     """Number of examples drawn per epoch; 0 uses all."""
     weight_decay: NotNegative = 0.01
+    beta2: Fraction = 0.999
+    """Decay of AdamW's mean of squared gradients. The smaller it is, the less a row of a table of vectors learns from a
+    single document: a row that few documents use has a small mean."""
     warmup_steps: CountOrZero = 0
     max_grad_norm: Positive = 1.0
     """Maximum global norm of the gradients; larger ones are clipped."""

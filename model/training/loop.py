@@ -20,6 +20,8 @@ from model.training.checkpoint import BEST, LAST, Progress, RunFolder
 from model.training.gradients import AddGradients, Recorded
 from model.training.learner import Learner, TrainingBatch
 
+BETA1 = 0.9
+"""Decay of AdamW's mean of gradients."""
 TIMED_STEPS = 5
 """Number of steps whose mean duration gives the estimate for a run; the first step, which is slower, is left out."""
 
@@ -41,7 +43,10 @@ class Trainer:
         self.examples_per_step = training.batch_size * training.batches_per_step
         self.steps_per_epoch = learner.examples_per_epoch // self.examples_per_step
         self.optimiser = torch.optim.AdamW(
-            parameter_groups(model, training.learning_rate), weight_decay=training.weight_decay, fused=True
+            parameter_groups(model, training.learning_rate),
+            betas=(BETA1, training.beta2),
+            weight_decay=training.weight_decay,
+            fused=True,
         )
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimiser, self._rate)
         self.is_recorded = run.device.type == "cuda" and learner.has_fixed_shapes
