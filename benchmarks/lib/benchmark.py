@@ -106,7 +106,7 @@ class Benchmark:
         with record.replacing(folder / "report.md") as path:
             path.write_text(self.markdown(measured))
         if self.chart:
-            with record.replacing(folder / "chart.png") as path:
+            with record.replacing(folder / "chart.webp") as path:
                 self.chart(measured, path)
 
     def markdown(self, measured: Record) -> str:

@@ -1,4 +1,4 @@
-"""Matplotlib figures without pyplot, saved as PNG."""
+"""Matplotlib figures without pyplot, saved as WebP."""
 
 import io
 from pathlib import Path
@@ -21,8 +21,9 @@ def figure(
 
 
 def save(drawn: Figure, path: Path) -> None:
-    """Write a PNG with at most COLOURS colours; deterministic, so that equal figures give equal bytes."""
+    """Write a lossless WebP with at most COLOURS colours; deterministic, so that equal figures give equal bytes."""
     stream = io.BytesIO()
     drawn.savefig(stream, dpi=DPI)
     with Image.open(stream) as image:
-        image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(path, format="PNG", optimize=True)
+        few = image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).convert("RGB")
+        few.save(path, format="WEBP", lossless=True, quality=100, method=6)

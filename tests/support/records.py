@@ -32,4 +32,4 @@ def expect_in_report(benchmark: Benchmark, measured: Record, expected: Sequence[
     report = re.sub(" +", " ", (folder / "report.md").read_text())
     for part in expected:
         assert part in report
-    assert (folder / "chart.png").exists() == (benchmark.chart is not None)
+    assert (folder / "chart.webp").exists() == (benchmark.chart is not None)

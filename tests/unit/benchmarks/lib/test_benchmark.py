@@ -48,7 +48,7 @@ def test_benchmark_writes_record_report_and_chart(tmp_path: Path, capsys: pytest
     report = (tmp_path / "made_up" / "report.md").read_text()
     assert report.startswith("# Made up\n\nValues: [0, 1, 2, 3, 4, 5].\n\n- measured on ")
     assert report.endswith("- command: `python -m benchmarks.papers.made_up --rounds 3`\n")
-    assert (tmp_path / "made_up" / "chart.png").read_text() == str(measured.data)
+    assert (tmp_path / "made_up" / "chart.webp").read_text() == str(measured.data)
     assert capsys.readouterr().out == f"{report}\n"
     assert "/secret" not in (tmp_path / "made_up" / "data.json").read_text()
 
@@ -87,4 +87,4 @@ def test_rendering_needs_only_the_record(tmp_path: Path) -> None:
         "- python 3.11.7\n"
         "- command: `python -m benchmarks.papers.made_up --rounds 2`\n"
     )
-    assert not (folder / "chart.png").exists()
+    assert not (folder / "chart.webp").exists()

@@ -19,7 +19,7 @@ def test_folder_has_a_record_and_its_rendered_files(folder: Path) -> None:
     benchmark = benchmark_of(measured.program)
     assert (measured.name, benchmark.name, benchmark.program) == (folder.name, folder.name, measured.program)
     assert measured.command.startswith(f"python -m {measured.program}")
-    expected = {"data.json", "report.md"} | ({"chart.png"} if benchmark.chart else set())
+    expected = {"data.json", "report.md"} | ({"chart.webp"} if benchmark.chart else set())
     assert {path.name for path in folder.iterdir()} == expected
     assert (folder / "report.md").read_text() == benchmark.markdown(measured)
 
@@ -29,7 +29,7 @@ def test_chart_is_drawn_from_the_record_only(folder: Path, tmp_path: Path) -> No
     measured = record.read(folder.name)
     benchmark = benchmark_of(measured.program)
     benchmark.render(measured, tmp_path)
-    assert (tmp_path / "chart.png").exists() == (benchmark.chart is not None)
+    assert (tmp_path / "chart.webp").exists() == (benchmark.chart is not None)
 
 
 PROGRAMS = sorted(

@@ -122,7 +122,7 @@ def test_every_seed_is_recorded_and_reported(
     report = re.sub(" +", " ", (tmp_path / benchmark.name / "report.md").read_text())
     for part in [*expected, "Revisions of the runs: "]:
         assert part in report
-    assert (tmp_path / benchmark.name / "chart.png").exists() == (benchmark.chart is not None)
+    assert (tmp_path / benchmark.name / "chart.webp").exists() == (benchmark.chart is not None)
 
 
 def test_recorded_run_is_not_trained_again(

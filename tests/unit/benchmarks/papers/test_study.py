@@ -93,7 +93,7 @@ def test_folder_of_a_run_is_kept_until_it_is_recorded(
     assert run["steps"] == 12
     assert [steps for steps, _, _ in run["curve"]] == [4, 8, 12]
     assert run["validation"] == pytest.approx(max(accuracy for _, _, accuracy in run["curve"]), abs=1e-5)
-    assert (tmp_path / "lra" / "chart.png").is_file()
+    assert (tmp_path / "lra" / "chart.webp").is_file()
 
 
 def test_accuracies_near_chance_leave_the_table() -> None:
