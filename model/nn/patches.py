@@ -20,9 +20,10 @@ INITIAL_DEVIATION = 0.05
 class PatchClassifier(TokenClassifier):
     """Patches of bytes, as sums of the vectors of their n-grams, read by a `TokenClassifier`.
 
-    x_t = W (sum of the vectors of the n-grams that end in patch t) / sqrt(p s), p bytes, s sizes
+    x_t = W (sum of the vectors of the n-grams that end in patch t) / sqrt(p s) + b, p bytes, s sizes
 
-    N-grams are hashed into the rows of a table; those of a row share a vector. The amount that the classifier reads is
+    N-grams are hashed into the rows of a table; those of a row share a vector. Before LN, the bias b outweighs the sum
+    of the vectors at first: LN would scale patches of n-grams that training has not seen like all others. The amount that the classifier reads is
     the number of bytes. The linear term is given standardised inputs (`standardise`): means of patches differ little
     between documents.
 
@@ -44,7 +45,7 @@ class PatchClassifier(TokenClassifier):
     ) -> None:
         super().__init__(encoder, config.num_buckets, num_classes, config.vector_dim)
         self.patch_length, self.sizes, self.num_buckets = config.bytes_per_token, tuple(sizes), config.num_buckets
-        self.project = nn.Linear(config.vector_dim, encoder.dim, bias=False)
+        self.project = nn.Linear(config.vector_dim, encoder.dim)
         nn.init.normal_(self.vectors[1:], std=INITIAL_DEVIATION)
         nn.init.zeros_(self.evidence.weight)
         self.register_buffer("gain", torch.ones(encoder.dim))

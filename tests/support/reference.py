@@ -558,7 +558,7 @@ def patch_tokens(rows: Sequence[Sequence[int]], state: State, patch_length: int)
         for row in found:
             if row:
                 sums[position // patch_length] += state["vectors"][row]
-    tokens: Array = sums @ state["project.weight"].T / math.sqrt(patch_length * len(rows[0]))
+    tokens: Array = sums @ state["project.weight"].T / math.sqrt(patch_length * len(rows[0])) + state["project.bias"]
     return tokens
 
 
