@@ -80,6 +80,37 @@ def read_texts(
 
     Raises: UserError naming file and line, or the key that does not fit.
     """
+    keys, texts = _read(task, files, layout, given)
+    is_pairs, rows = RUNS[task] is MatchingRun, _labelled(texts)
+    sizes, length = _sizes(rows), _length(rows, layout)
+    may_be_whole = not is_pairs and layout.max_bytes is None and given.get("model.kind", "words") == "words"
+    is_chosen = may_be_whole and sizes[int((1 - LONG) * len(sizes))] > length
+    choice = ", or whole documents, as cross-validation chooses" if is_chosen else ""
+    print(
+        f"{len(rows)} rows, {sizes[len(sizes) // 2]:,} bytes in the median, {_most(sizes):,} at {COVERED:.0%}: "
+        f"{length:,} bytes are read at once{choice}"
+    )
+    return keys | (_pairs_keys(texts, length) if is_pairs else _documents_keys(texts, length, layout, given)), texts
+
+
+def keys_of_bytes(
+    task: str, files: DataFiles, layout: TextLayout, given: Mapping[str, object], texts: OwnTexts
+) -> RecipeKeys | None:
+    """Recipe keys for a model of bytes, from files of labelled texts that were read for a model of words.
+
+    None if the files as they are hold other texts, with byte order marks or in UTF-16. Raises: UserError, as
+    `read_texts`.
+    """
+    kind: RecipeKeys = {"model.kind": "bytes"}
+    keys, found = _read(task, files, layout, {**given, **kind})
+    parts = ((found.data, texts.data), (found.validation, texts.validation), (found.test, texts.test))
+    if any(one is not None and other is not None and one.rows != other.rows for one, other in parts):
+        return None
+    return {**keys, **_documents_keys(found, _length(_labelled(found), layout), layout, {**given, **kind}), **kind}
+
+
+def _read(task: str, files: DataFiles, layout: TextLayout, given: Mapping[str, object]) -> tuple[RecipeKeys, OwnTexts]:
+    """Read the user's files; returns the name and the keys of the data, too."""
     is_pairs = RUNS[task] is MatchingRun
     names = ("text_column", "other_column", "negative_column") if is_pairs else ("text_column",)
     columns = layout.text_columns or (("text_a", "text_b") if is_pairs else ("text",))
@@ -115,31 +146,28 @@ def read_texts(
     if not any(row.split for row in texts.data.rows):
         values["split_column"] = ""
     keys: RecipeKeys = {"name": name_of(texts.data.path, "pairs" if is_pairs else "documents")}
-    keys |= {f"data.{key}": value for key, value in values.items()}
-    return keys | (_pairs_keys(texts) if is_pairs else _documents_keys(texts, layout, given)), texts
+    return keys | {f"data.{key}": value for key, value in values.items()}, texts
 
 
-def _length(rows: Sequence[Example], max_bytes: int | None, *, may_be_whole: bool = False) -> int:
-    """Bytes to read at once: `max_bytes`, or by the lengths of the texts.
-
-    `may_be_whole`: whether training may choose to read longer documents whole.
-    """
-    sizes = sorted(len(text) for row in rows for text in row.texts)
-    wanted = sizes[min(len(sizes) - 1, int(COVERED * len(sizes)))]
-    length = max_bytes or next(size for size in (512, 1024, 2048, LONGEST_READ) if size >= min(wanted, LONGEST_READ))
-    is_chosen = may_be_whole and max_bytes is None and sizes[int((1 - LONG) * len(sizes))] > length
-    choice = ", or whole documents, as cross-validation chooses" if is_chosen else ""
-    print(
-        f"{len(rows)} rows, {sizes[len(sizes) // 2]:,} bytes in the median, {wanted:,} at {COVERED:.0%}: "
-        f"{length:,} bytes are read at once{choice}"
-    )
-    return length
+def _sizes(rows: Sequence[Example]) -> list[int]:
+    """Lengths of the texts in bytes, ascending."""
+    return sorted(len(text) for row in rows for text in row.texts)
 
 
-def _pairs_keys(texts: OwnTexts) -> RecipeKeys:
+def _most(sizes: Sequence[int]) -> int:
+    """Length that nearly all texts do not exceed."""
+    return sizes[min(len(sizes) - 1, int(COVERED * len(sizes)))]
+
+
+def _length(rows: Sequence[Example], layout: TextLayout) -> int:
+    """Bytes to read at once: as the user says, or by the lengths of the texts."""
+    wanted = min(_most(_sizes(rows)), LONGEST_READ)
+    return layout.max_bytes or next(size for size in (512, 1024, 2048, LONGEST_READ) if size >= wanted)
+
+
+def _pairs_keys(texts: OwnTexts, length: int) -> RecipeKeys:
     """Length, kind of labels, batch size and epochs of a matcher."""
     rows = _labelled(texts)
-    length = _length(rows, None)
     number = _training_rows(rows, texts)
     batch, epochs = _batch_and_epochs(number, PAIRS_BATCH, FEWEST_STEPS, fewest=2)
     joint_batch, joint_epochs = _batch_and_epochs(number, JOINT_BATCH, JOINT_STEPS, fewest=2)
@@ -157,10 +185,9 @@ def _pairs_keys(texts: OwnTexts) -> RecipeKeys:
     }
 
 
-def _documents_keys(texts: OwnTexts, layout: TextLayout, given: Mapping[str, object]) -> RecipeKeys:
+def _documents_keys(texts: OwnTexts, length: int, layout: TextLayout, given: Mapping[str, object]) -> RecipeKeys:
     """Length and vector view of a classifier."""
     rows, is_words = _labelled(texts), given.get("model.kind", "words") == "words"
-    length = _length(rows, layout.max_bytes, may_be_whole=is_words)
     keys: RecipeKeys = {"model.ngram_view.max_length": length}
     if layout.class_weights is not None:
         keys["model.ngram_view.class_weights"] = layout.class_weights
@@ -180,7 +207,9 @@ def _documents_keys(texts: OwnTexts, layout: TextLayout, given: Mapping[str, obj
             keys |= {"model.ngram_view.prefixes": True, "model.ngram_view.tried": ["sublinear", "prefixes"]}
     if not is_words:  # tokens are patches of bytes, which fill a row
         patch = given.get("model.vector_view.bytes_per_token", BYTES_PER_TOKEN)
-        keys["model.encoder.seq_len"] = max(1, length // patch) if isinstance(patch, int) and patch > 0 else length
+        read = given.get("model.ngram_view.max_length", length)
+        if isinstance(patch, int) and isinstance(read, int) and patch > 0:
+            keys["model.encoder.seq_len"] = max(1, read // patch)
     return keys
 
 
