@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from artifact.encodings import RAW
+from artifact.tables.reading import PARQUET
+from artifact.tables.streams import kind_of
 from model.config.data import DocumentsConfig, PairsConfig
 from model.config.run import RUNS, MatchingRun
 from model.config.schema import validated
 from model.data import documents, pairs
-from model.data.own import SPLIT_COLUMN, SPLITS, DataFiles, Example, OwnTexts, read_own
+from model.data.own import SPLIT_COLUMN, SPLITS, DataFiles, Example, OwnTexts, TextColumns, read_own
 from model.errors import UserError
 
 PAIRS_BATCH = 64
@@ -80,8 +82,9 @@ def read_texts(
 
     Raises: UserError naming file and line, or the key that does not fit.
     """
-    keys, texts = _read(task, files, layout, given)
-    is_pairs, rows = RUNS[task] is MatchingRun, _labelled(texts)
+    values, wanted = _columns(task, files, layout, given)
+    texts = read_own(files, wanted)
+    is_pairs, rows, keys = RUNS[task] is MatchingRun, _labelled(texts), _data_keys(values, texts, task)
     sizes, length = _sizes(rows), _length(rows, layout)
     may_be_whole = not is_pairs and layout.max_bytes is None and given.get("model.kind", "words") == "words"
     is_chosen = may_be_whole and sizes[int((1 - LONG) * len(sizes))] > length
@@ -102,15 +105,21 @@ def keys_of_bytes(
     `read_texts`.
     """
     kind: RecipeKeys = {"model.kind": "bytes"}
-    keys, found = _read(task, files, layout, {**given, **kind})
-    parts = ((found.data, texts.data), (found.validation, texts.validation), (found.test, texts.test))
-    if any(one is not None and other is not None and one.rows != other.rows for one, other in parts):
+    given = {**given, **kind}
+    values, wanted = _columns(task, files, layout, given)
+    paths = [path for path in (files.data, files.validation, files.test) if path is not None]
+    # Tables of text are read alike for both; only documents in files of their own, and in Parquet, are bytes.
+    has_bytes = any(path.is_dir() or kind_of(path.name) == PARQUET for path in paths)
+    if has_bytes and _rows(read_own(files, wanted)) != _rows(texts):
         return None
-    return {**keys, **_documents_keys(found, _length(_labelled(found), layout), layout, {**given, **kind}), **kind}
+    length = _length(_labelled(texts), layout)
+    return {**_data_keys(values, texts, task), **_documents_keys(texts, length, layout, given), **kind}
 
 
-def _read(task: str, files: DataFiles, layout: TextLayout, given: Mapping[str, object]) -> tuple[RecipeKeys, OwnTexts]:
-    """Read the user's files; returns the name and the keys of the data, too."""
+def _columns(
+    task: str, files: DataFiles, layout: TextLayout, given: Mapping[str, object]
+) -> tuple[RecipeKeys, TextColumns]:
+    """Keys of the section `data`, and the columns to read. Raises: UserError."""
     is_pairs = RUNS[task] is MatchingRun
     names = ("text_column", "other_column", "negative_column") if is_pairs else ("text_column",)
     columns = layout.text_columns or (("text_a", "text_b") if is_pairs else ("text",))
@@ -142,11 +151,15 @@ def _read(task: str, files: DataFiles, layout: TextLayout, given: Mapping[str, o
     else:
         wanted = documents.columns_of(validated(DocumentsConfig, "data", section))
     wanted.check_distinct()
-    texts = read_own(files, wanted)
+    return values, wanted
+
+
+def _data_keys(values: RecipeKeys, texts: OwnTexts, task: str) -> RecipeKeys:
+    """The name, and the keys of the section `data` for these texts."""
     if not any(row.split for row in texts.data.rows):
-        values["split_column"] = ""
-    keys: RecipeKeys = {"name": name_of(texts.data.path, "pairs" if is_pairs else "documents")}
-    return keys | {f"data.{key}": value for key, value in values.items()}, texts
+        values = {**values, "split_column": ""}
+    keys: RecipeKeys = {"name": name_of(texts.data.path, "pairs" if RUNS[task] is MatchingRun else "documents")}
+    return keys | {f"data.{key}": value for key, value in values.items()}
 
 
 def _sizes(rows: Sequence[Example]) -> list[int]:
@@ -171,8 +184,7 @@ def _pairs_keys(texts: OwnTexts, length: int) -> RecipeKeys:
     number = _training_rows(rows, texts)
     batch, epochs = _batch_and_epochs(number, PAIRS_BATCH, FEWEST_STEPS, fewest=2)
     joint_batch, joint_epochs = _batch_and_epochs(number, JOINT_BATCH, JOINT_STEPS, fewest=2)
-    files = [file for file in (texts.data, texts.validation, texts.test) if file is not None]
-    degrees = {pairs.degree_of(row.label) for file in files for row in file.rows if row.label}
+    degrees = {pairs.degree_of(row.label) for rows in _rows(texts) for row in rows if row.label}
     return {
         "data.max_bytes": min(LENGTHS[-1], max(len(text) for row in rows for text in row.texts)),
         "data.graded": not degrees <= {None, *pairs.BINARY},
@@ -216,6 +228,11 @@ def _documents_keys(texts: OwnTexts, length: int, layout: TextLayout, given: Map
 def _labelled(texts: OwnTexts) -> Sequence[Example]:
     """Rows of the training file with a label: the others are ignored. All rows if none has one."""
     return [row for row in texts.data.rows if row.label] or texts.data.rows
+
+
+def _rows(texts: OwnTexts) -> list[Sequence[Example]]:
+    """Rows of the labelled files."""
+    return [file.rows for file in (texts.data, texts.validation, texts.test) if file is not None]
 
 
 def _vector_view_keys(texts: list[bytes], length: int) -> RecipeKeys:
