@@ -49,7 +49,7 @@ CHANGED = 0.1
 SPLITS = {"train": "train", "val": "validation", "test": "test"}
 """Split in the files -> split of own data."""
 MODELS = {
-    "words": ((), 3),
+    "words": (("--set", "model.kind=words"), 3),
     "bytes": (("--set", "model.kind=bytes"), 1),
 }
 """Options of training of each of our models, and number of seeds: the fit of bytes has no random part."""

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from artifact.encodings import RAW
+from artifact.tables.reading import PARQUET
+from artifact.tables.streams import kind_of
 from model.config.data import DocumentsConfig, PairsConfig
 from model.config.run import RUNS, MatchingRun
 from model.config.schema import validated
 from model.data import documents, pairs
-from model.data.own import SPLIT_COLUMN, SPLITS, DataFiles, Example, OwnTexts, read_own
+from model.data.own import SPLIT_COLUMN, SPLITS, DataFiles, Example, OwnTexts, TextColumns, read_own
 from model.errors import UserError
 
 PAIRS_BATCH = 64
@@ -80,6 +82,44 @@ def read_texts(
 
     Raises: UserError naming file and line, or the key that does not fit.
     """
+    values, wanted = _columns(task, files, layout, given)
+    texts = read_own(files, wanted)
+    is_pairs, rows, keys = RUNS[task] is MatchingRun, _labelled(texts), _data_keys(values, texts, task)
+    sizes, length = _sizes(rows), _length(rows, layout)
+    may_be_whole = not is_pairs and layout.max_bytes is None and given.get("model.kind", "words") == "words"
+    is_chosen = may_be_whole and sizes[int((1 - LONG) * len(sizes))] > length
+    choice = ", or whole documents, as cross-validation chooses" if is_chosen else ""
+    print(
+        f"{len(rows)} rows, {sizes[len(sizes) // 2]:,} bytes in the median, {_most(sizes):,} at {COVERED:.0%}: "
+        f"{length:,} bytes are read at once{choice}"
+    )
+    return keys | (_pairs_keys(texts, length) if is_pairs else _documents_keys(texts, length, layout, given)), texts
+
+
+def keys_of_bytes(
+    task: str, files: DataFiles, layout: TextLayout, given: Mapping[str, object], texts: OwnTexts
+) -> RecipeKeys | None:
+    """Recipe keys for a model of bytes, from files of labelled texts that were read for a model of words.
+
+    None if the files as they are hold other texts, with byte order marks or in UTF-16. Raises: UserError, as
+    `read_texts`.
+    """
+    kind: RecipeKeys = {"model.kind": "bytes"}
+    given = {**given, **kind}
+    values, wanted = _columns(task, files, layout, given)
+    paths = [path for path in (files.data, files.validation, files.test) if path is not None]
+    # Tables of text are read alike for both; only documents in files of their own, and in Parquet, are bytes.
+    has_bytes = any(path.is_dir() or kind_of(path.name) == PARQUET for path in paths)
+    if has_bytes and _rows(read_own(files, wanted)) != _rows(texts):
+        return None
+    length = _length(_labelled(texts), layout)
+    return {**_data_keys(values, texts, task), **_documents_keys(texts, length, layout, given), **kind}
+
+
+def _columns(
+    task: str, files: DataFiles, layout: TextLayout, given: Mapping[str, object]
+) -> tuple[RecipeKeys, TextColumns]:
+    """Keys of the section `data`, and the columns to read. Raises: UserError."""
     is_pairs = RUNS[task] is MatchingRun
     names = ("text_column", "other_column", "negative_column") if is_pairs else ("text_column",)
     columns = layout.text_columns or (("text_a", "text_b") if is_pairs else ("text",))
@@ -111,40 +151,40 @@ def read_texts(
     else:
         wanted = documents.columns_of(validated(DocumentsConfig, "data", section))
     wanted.check_distinct()
-    texts = read_own(files, wanted)
+    return values, wanted
+
+
+def _data_keys(values: RecipeKeys, texts: OwnTexts, task: str) -> RecipeKeys:
+    """The name, and the keys of the section `data` for these texts."""
     if not any(row.split for row in texts.data.rows):
-        values["split_column"] = ""
-    keys: RecipeKeys = {"name": name_of(texts.data.path, "pairs" if is_pairs else "documents")}
-    keys |= {f"data.{key}": value for key, value in values.items()}
-    return keys | (_pairs_keys(texts) if is_pairs else _documents_keys(texts, layout, given)), texts
+        values = {**values, "split_column": ""}
+    keys: RecipeKeys = {"name": name_of(texts.data.path, "pairs" if RUNS[task] is MatchingRun else "documents")}
+    return keys | {f"data.{key}": value for key, value in values.items()}
 
 
-def _length(rows: Sequence[Example], max_bytes: int | None, *, may_be_whole: bool = False) -> int:
-    """Bytes to read at once: `max_bytes`, or by the lengths of the texts.
-
-    `may_be_whole`: whether training may choose to read longer documents whole.
-    """
-    sizes = sorted(len(text) for row in rows for text in row.texts)
-    wanted = sizes[min(len(sizes) - 1, int(COVERED * len(sizes)))]
-    length = max_bytes or next(size for size in (512, 1024, 2048, LONGEST_READ) if size >= min(wanted, LONGEST_READ))
-    is_chosen = may_be_whole and max_bytes is None and sizes[int((1 - LONG) * len(sizes))] > length
-    choice = ", or whole documents, as cross-validation chooses" if is_chosen else ""
-    print(
-        f"{len(rows)} rows, {sizes[len(sizes) // 2]:,} bytes in the median, {wanted:,} at {COVERED:.0%}: "
-        f"{length:,} bytes are read at once{choice}"
-    )
-    return length
+def _sizes(rows: Sequence[Example]) -> list[int]:
+    """Lengths of the texts in bytes, ascending."""
+    return sorted(len(text) for row in rows for text in row.texts)
 
 
-def _pairs_keys(texts: OwnTexts) -> RecipeKeys:
+def _most(sizes: Sequence[int]) -> int:
+    """Length that nearly all texts do not exceed."""
+    return sizes[min(len(sizes) - 1, int(COVERED * len(sizes)))]
+
+
+def _length(rows: Sequence[Example], layout: TextLayout) -> int:
+    """Bytes to read at once: as the user says, or by the lengths of the texts."""
+    wanted = min(_most(_sizes(rows)), LONGEST_READ)
+    return layout.max_bytes or next(size for size in (512, 1024, 2048, LONGEST_READ) if size >= wanted)
+
+
+def _pairs_keys(texts: OwnTexts, length: int) -> RecipeKeys:
     """Length, kind of labels, batch size and epochs of a matcher."""
     rows = _labelled(texts)
-    length = _length(rows, None)
     number = _training_rows(rows, texts)
     batch, epochs = _batch_and_epochs(number, PAIRS_BATCH, FEWEST_STEPS, fewest=2)
     joint_batch, joint_epochs = _batch_and_epochs(number, JOINT_BATCH, JOINT_STEPS, fewest=2)
-    files = [file for file in (texts.data, texts.validation, texts.test) if file is not None]
-    degrees = {pairs.degree_of(row.label) for file in files for row in file.rows if row.label}
+    degrees = {pairs.degree_of(row.label) for rows in _rows(texts) for row in rows if row.label}
     return {
         "data.max_bytes": min(LENGTHS[-1], max(len(text) for row in rows for text in row.texts)),
         "data.graded": not degrees <= {None, *pairs.BINARY},
@@ -157,10 +197,9 @@ def _pairs_keys(texts: OwnTexts) -> RecipeKeys:
     }
 
 
-def _documents_keys(texts: OwnTexts, layout: TextLayout, given: Mapping[str, object]) -> RecipeKeys:
+def _documents_keys(texts: OwnTexts, length: int, layout: TextLayout, given: Mapping[str, object]) -> RecipeKeys:
     """Length and vector view of a classifier."""
     rows, is_words = _labelled(texts), given.get("model.kind", "words") == "words"
-    length = _length(rows, layout.max_bytes, may_be_whole=is_words)
     keys: RecipeKeys = {"model.ngram_view.max_length": length}
     if layout.class_weights is not None:
         keys["model.ngram_view.class_weights"] = layout.class_weights
@@ -180,13 +219,20 @@ def _documents_keys(texts: OwnTexts, layout: TextLayout, given: Mapping[str, obj
             keys |= {"model.ngram_view.prefixes": True, "model.ngram_view.tried": ["sublinear", "prefixes"]}
     if not is_words:  # tokens are patches of bytes, which fill a row
         patch = given.get("model.vector_view.bytes_per_token", BYTES_PER_TOKEN)
-        keys["model.encoder.seq_len"] = max(1, length // patch) if isinstance(patch, int) and patch > 0 else length
+        read = given.get("model.ngram_view.max_length", length)
+        if isinstance(patch, int) and isinstance(read, int) and patch > 0:
+            keys["model.encoder.seq_len"] = max(1, read // patch)
     return keys
 
 
 def _labelled(texts: OwnTexts) -> Sequence[Example]:
     """Rows of the training file with a label: the others are ignored. All rows if none has one."""
     return [row for row in texts.data.rows if row.label] or texts.data.rows
+
+
+def _rows(texts: OwnTexts) -> list[Sequence[Example]]:
+    """Rows of the labelled files."""
+    return [file.rows for file in (texts.data, texts.validation, texts.test) if file is not None]
 
 
 def _vector_view_keys(texts: list[bytes], length: int) -> RecipeKeys:

@@ -14,7 +14,7 @@ from model.config.data import OWN
 from model.config.recipes import choose_recipe, flat, keys_for_own_data, parse_override
 from model.config.run import RUNS, AnySeriesRun, ClassificationRun, RunConfig
 from model.data.own import DataFiles, OwnTexts
-from model.data.own_recipe import RecipeKeys, TextLayout, read_texts
+from model.data.own_recipe import RecipeKeys, TextLayout, keys_of_bytes, read_texts
 from model.data.own_recordings import OwnRecordings, read_recordings_of
 from model.data.series import OwnSeries
 from model.errors import UserError
@@ -22,8 +22,9 @@ from model.runs.evaluate import evaluate_run
 from model.runs.folds import cross_validate
 from model.runs.load import finished_run
 from model.tasks import task_of
-from model.tasks.base import BASELINE, KEPT, LENGTH, TrainingTask
+from model.tasks.base import BASELINE, KEPT, KIND, LENGTH, TrainingTask
 from model.tasks.classification import ClassificationTask
+from model.tasks.kinds import with_kind
 from model.tasks.lengths import with_keys
 from model.tasks.own_series import read_series_of
 from model.tasks.words import WordTask
@@ -35,6 +36,8 @@ from model.training.stages import Stage, run_stages
 
 OwnSource = OwnTexts | OwnSeries | OwnRecordings
 """What was read of the user's files."""
+KEYS_OF_WORDS = ("model.kind", "data.encoding", "model.ngram_view.longest", "model.ngram_view.prefixes")
+"""Keys of the user without which cross-validation may choose a model of bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +110,10 @@ def _train(
     path, files = request.runs / f"{config.name}-seed{config.seed}", request.files
     if config.data.name in OWN and files.data is None:
         files = replace(files, data=files.data_dir)
-    kept, origin = _resumed(path, request, config) if request.is_resumed else ({}, _origin(files, config, device))
+    if request.is_resumed:
+        config, kept, origin = _resumed(path, request, config, source)
+    else:
+        kept, origin = {}, _origin(files, config, device)
     if not request.is_resumed and path.exists() and any(path.iterdir()):
         raise UserError(
             f"{path} exists; resume it with --resume, choose another name or folder (--set name=..., --runs ...), or "
@@ -123,7 +129,7 @@ def _train(
     folder = RunFolder(path, config, device, task.facts, origin)
     folder.begin()
     try:
-        return _run(request, files, folder, task, data, stages)
+        return _run(request, files, folder, task, data, stages, source)
     except KeyboardInterrupt:
         raise KeyboardInterrupt("resume with --resume") from None
 
@@ -135,9 +141,14 @@ def _run(
     task: TrainingTask[Any, Any, Any],
     data: Any,
     stages: Sequence[Stage],
+    source: OwnSource | Path,
 ) -> Path:
     """Choose what depends on the data, train, and evaluate; returns the run folder. Raises: UserError."""
     config, path, device = folder.config, folder.path, folder.device
+    # A run with a baseline has made this choice: the baseline comes after it.
+    if isinstance(task, WordTask) and _may_choose_kind(request, task.config) and not {KIND, BASELINE} & {*task.facts}:
+        task = with_kind(task, data, lambda: _recipe_of_bytes(request, source))
+        stages = task.stages(data)
     if isinstance(task, WordTask) and _may_choose_length(request, config):
         task = task.with_length(data, _given(request))
         stages = task.stages(data)
@@ -187,6 +198,30 @@ def _may_choose_length(request: TrainingRequest, config: RunConfig) -> bool:
     return request.files.data is not None and config.data.name == "own" and not is_given
 
 
+def _may_choose_kind(request: TrainingRequest, config: ClassificationRun) -> bool:
+    """Whether cross-validation chooses between words and bytes for a classifier of the user's documents."""
+    is_given = bool(request.texts.encoding) or not {*KEYS_OF_WORDS}.isdisjoint(_given(request))
+    has_labels_alone = not config.data.unlabelled and not config.model.has_rounds
+    return request.files.data is not None and config.data.name == "own" and has_labels_alone and not is_given
+
+
+def _recipe_of_bytes(request: TrainingRequest, source: OwnSource | Path | None) -> ClassificationRun | None:
+    """The recipe for a model of bytes; None if keys of the user or the encoding of the files do not allow it."""
+    assert isinstance(source, OwnTexts)
+    assert request.task is not None
+    given = _given(request)
+    keys = keys_of_bytes(request.task, request.files, request.texts, given, source)
+    if keys is None:
+        return None
+    try:
+        settings = {key: value for key, value in keys.items() if key not in given}
+        config = choose_recipe(request.recipe, request.task, request.overrides, settings)
+    except UserError:  # of keys that fit words alone
+        return None
+    assert isinstance(config, ClassificationRun)
+    return config
+
+
 def _origin(files: DataFiles, config: RunConfig, device: torch.device) -> dict[str, str]:
     """What is known of a run when it starts; with the absolute paths of user data."""
     origin = {"device": hardware(device), "revision": git_revision()}
@@ -196,9 +231,17 @@ def _origin(files: DataFiles, config: RunConfig, device: torch.device) -> dict[s
     return origin
 
 
-def _resumed(path: Path, request: TrainingRequest, config: RunConfig) -> tuple[Facts, dict[str, str]]:
-    """Facts of the data, and origin, of the last checkpoint. Raises: UserError if its recipe or the code differs."""
+def _resumed(
+    path: Path, request: TrainingRequest, config: RunConfig, source: OwnSource | Path | None
+) -> tuple[RunConfig, Facts, dict[str, str]]:
+    """Recipe, facts of the data, and origin of the last checkpoint.
+
+    Raises: UserError if its recipe is not `config` with what training chose, or if the code differs.
+    """
     last = load(path / LAST)
+    is_own = isinstance(config, ClassificationRun) and _may_choose_kind(request, config)
+    if is_own and last.facts.get(KIND, {}).get("kind") == "bytes":
+        config = _recipe_of_bytes(request, source) or config
     if LENGTH in last.facts and isinstance(config, ClassificationRun) and _may_choose_length(request, config):
         config = with_keys(config, last.facts[LENGTH]["keys"])
     if last.config != config:
@@ -214,4 +257,4 @@ def _resumed(path: Path, request: TrainingRequest, config: RunConfig) -> tuple[F
         )
     task_of(config, last.facts).check_code(path / LAST)
     origin = {name: getattr(last.progress, name) for name in ("device", "revision", "data", "validation", "test")}
-    return {key: last.facts[key] for key in KEPT if key in last.facts}, origin
+    return config, {key: last.facts[key] for key in KEPT if key in last.facts}, origin

@@ -30,7 +30,9 @@ BASELINE = "baseline"
 """Key of a fact: name, setting and validation value of the baseline."""
 LENGTH = "length"
 """Key of a fact: keys of the n-gram view that follow from the lengths of the documents, and the reason."""
-KEPT = (FINGERPRINT, SPLITS, UNLABELLED, ADDED, BASELINE, LENGTH)
+KIND = "kind"
+"""Key of a fact: the kind of a text classifier that cross-validation chose, and the reason."""
+KEPT = (FINGERPRINT, SPLITS, UNLABELLED, ADDED, BASELINE, LENGTH, KIND)
 """Facts that a resumed run keeps; the others follow from the data."""
 
 R = TypeVar("R", bound=RunConfig)

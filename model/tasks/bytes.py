@@ -54,6 +54,11 @@ class ByteTask(TwoViewTask):
     def max_counted(self) -> int:
         return CANDIDATES * self.config.model.ngram_view.num_ngrams
 
+    @property
+    def tried_lengths(self) -> Sequence[int]:
+        """The recipe chooses the sizes: all of them count."""
+        return self.config.model.ngram_view.sizes[-1:]
+
     def hasher(self) -> ByteHasher:
         view = self.config.model.ngram_view
         return ByteHasher(view.sizes, self.length, fold_case=view.fold_case)
@@ -70,8 +75,7 @@ class ByteTask(TwoViewTask):
     def chosen(self, counted: Counted, labels: NDArray[np.int64], learner: "VectorLearner | None") -> Choice:
         del learner
         view = self.config.model.ngram_view
-        # The recipe chooses the sizes: all of them count.
-        return choose(counted, labels, len(self.facts["labels"]), view, lengths=view.sizes[-1:])
+        return choose(counted, labels, len(self.facts["labels"]), view, lengths=self.tried_lengths)
 
     def vector_learner(
         self, texts: Sequence[bytes], labels: NDArray[np.int64], unlabelled: Sequence[bytes]

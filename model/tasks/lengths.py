@@ -1,6 +1,5 @@
 """Choice between windows and one pass over whole documents. Used by `model.tasks.words`."""
 
-import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -12,7 +11,7 @@ from model.data.documents import LabelledDocuments
 from model.data.own_recipe import LENGTHS, LONG, WHOLE
 from model.data.sampling import sample
 from model.nn.words import WordHasher
-from model.tasks.ngrams import HeldOut, count, held_out
+from model.tasks.ngrams import HeldOut, count, differences, held_out
 
 SAMPLE_DOCUMENTS = 2_000
 SAMPLE_BYTES = 60_000_000
@@ -53,15 +52,10 @@ def choose_length(
             return None
         found.append(held_out(counted, labels, num_classes, one))
     windows, whole = found
-    gains = whole.losses - windows.losses
-    error = gains.std(ddof=1) / math.sqrt(len(gains)) if len(gains) > 1 else math.inf
-    is_whole = gains.mean() < 0
+    is_whole = bool((whole.losses - windows.losses).mean() < 0)
+    found_in = differences((f"up to {longest:,} bytes at once", whole), ("in windows", windows), "of them")
     reason = (
-        f"{share_of_long:.0%} of the training documents are longer than "
-        f"{config.max_length:,} bytes. Held-out cross-entropy (accuracy) of {len(gains):,} of them: "
-        f"{whole.losses.mean():.4f} ({whole.is_right.mean():.4f}) up to {longest:,} bytes at once, "
-        f"{windows.losses.mean():.4f} ({windows.is_right.mean():.4f}) in windows, difference {gains.mean():+.4f} ± "
-        f"{error:.4f}: {f'{longest:,} bytes are read at once' if is_whole else 'windows are read'}; --max-bytes "
-        "chooses otherwise"
+        f"{share_of_long:.0%} of the training documents are longer than {config.max_length:,} bytes; {found_in}: "
+        f"{f'{longest:,} bytes are read at once' if is_whole else 'windows are read'}; --max-bytes chooses otherwise"
     )
     return {"keys": keys if is_whole else {}, "reason": reason}

@@ -394,6 +394,19 @@ class HeldOut(NamedTuple):
 
     losses: Doubles
     is_right: NDArray[np.bool_]
+    metric: str
+    """Name of the share that is right."""
+
+
+def differences(first: tuple[str, HeldOut], second: tuple[str, HeldOut], documents: str = "documents") -> str:
+    """The results of two models on the same held-out documents, each with its name, and their difference."""
+    losses = first[1].losses - second[1].losses
+    error = losses.std(ddof=1) / math.sqrt(len(losses)) if len(losses) > 1 else math.inf
+    found = ", ".join(f"{name} {one.losses.mean():.4f} ({one.is_right.mean():.4f})" for name, one in (first, second))
+    return (
+        f"held-out cross-entropy ({first[1].metric}) of {len(losses):,} {documents}: {found}, difference "
+        f"{losses.mean():+.4f} ± {error:.4f}"
+    )
 
 
 def held_out(counted: Counted, labels: NDArray[np.int64], num_classes: int, config: NgramViewConfig) -> HeldOut:
@@ -401,7 +414,14 @@ def held_out(counted: Counted, labels: NDArray[np.int64], num_classes: int, conf
     strengths = sorted({FIRST_STRENGTH, *_strengths(config)})
     with _comparing(counted, labels, num_classes, config, len(strengths)) as compared:
         best = compared.best_of([Choice(1, "idf", strength) for strength in strengths])
-    return HeldOut(compared.found[best], compared.is_right[best])
+    return compared.held_out(best)
+
+
+def best_held_out(
+    counted: Counted, labels: NDArray[np.int64], num_classes: int, config: NgramViewConfig, lengths: Sequence[int]
+) -> HeldOut:
+    """Held-out documents with what `choose` chooses without vectors."""
+    return _search(counted, labels, num_classes, config, scaled_losses, None, lengths)[1]
 
 
 def choose(
@@ -425,6 +445,19 @@ def choose(
     vectors, with the best lengths, scales and strengths of each value, and a share of naive Bayes, which comes last.
     A single group counts as none. With any number of labels a document, naive Bayes is not tried.
     """
+    return _search(counted, labels, num_classes, config, losses, learn, lengths)[0]
+
+
+def _search(
+    counted: Counted,
+    labels: NDArray[np.int64],
+    num_classes: int,
+    config: NgramViewConfig,
+    losses: HeldOutLosses,
+    learn: LearnVectors | None,
+    lengths: Sequence[int] | None,
+) -> tuple[Choice, HeldOut]:
+    """What `choose` chooses, and the held-out documents with it."""
     kept = np.arange(len(labels))
     if len(labels) > (limit := (MAX_LOGITS if labels.ndim == 1 else MAX_SIGMOIDS) // num_classes):
         kept = np.sort(np.random.default_rng(0).permutation(len(labels))[:limit])
@@ -438,7 +471,8 @@ def choose(
         best = _best_without_vectors(compared, tried, others)
         if learn is not None:
             best = _best_with_vectors(compared, best)
-        return _best_with_naive_bayes(compared, best) if has_one_label else best
+        best = _best_with_naive_bayes(compared, best) if has_one_label else best
+    return best, compared.held_out(best)
 
 
 def _strengths(config: NgramViewConfig) -> list[float]:
@@ -522,19 +556,10 @@ class _Comparison:
             is_right = logits_of_all.argmax(1) == truth if truth.ndim == 1 else ((logits_of_all > 0) == truth).all(1)
             self.is_right[choice] = is_right
 
-    def described(self, first: Choice, second: Choice, *names: str) -> str:
-        """The results of two choices with these names, and their difference."""
-        gains = self.found[first] - self.found[second]
-        error = gains.std(ddof=1) / math.sqrt(len(gains)) if len(gains) > 1 else math.inf
-        found = ", ".join(
-            f"{name} {self.found[one].mean():.4f} ({self.is_right[one].mean():.4f})"
-            for name, one in zip(names, (first, second), strict=True)
-        )
+    def held_out(self, choice: Choice) -> HeldOut:
+        """The held-out documents with a choice that was tried."""
         metric = "accuracy" if self.labels.ndim == 1 else "exact match"
-        return (
-            f"held-out cross-entropy ({metric}) of {len(gains):,} documents: {found}, difference "
-            f"{gains.mean():+.4f} ± {error:.4f}"
-        )
+        return HeldOut(self.found[choice], self.is_right[choice], metric)
 
 
 def _best_without_vectors(compared: _Comparison, lengths: Sequence[int], strengths: Sequence[float]) -> Choice:
@@ -550,7 +575,9 @@ def _best_without_vectors(compared: _Comparison, lengths: Sequence[int], strengt
         others = [replace(one, sublinear=sublinear, prefixes=prefixes) for one in choices]
         other = _with_best_strength(compared, others, strengths)
         is_kept = is_better(compared.found[other], compared.found[best])
-        figures = compared.described(other, best, KINDS[key][value], KINDS[key][not value])
+        figures = differences(
+            (KINDS[key][value], compared.held_out(other)), (KINDS[key][not value], compared.held_out(best))
+        )
         reasons.append(f"{figures}: {KINDS[key][value if is_kept else not value]}")
         best = other if is_kept else best
     return replace(best, reason="; ".join(reasons))

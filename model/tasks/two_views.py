@@ -116,6 +116,11 @@ class TwoViewTask(ClassificationTask):
         """Approximate maximum number of n-grams that training considers, the most frequent ones; None for all."""
         return None
 
+    @property
+    @abstractmethod
+    def tried_lengths(self) -> Sequence[int]:
+        """Maximum lengths of an n-gram that training tries, ascending."""
+
     @abstractmethod
     def hasher(self) -> Hasher:
         """Finds all n-grams that training considers."""

@@ -66,6 +66,10 @@ class WordTask(TwoViewTask):
         if self.facts.get(WORDS) != UNICODE:
             raise UserError(f"{path} was trained on words found by an earlier rule; train again, with another name")
 
+    @property
+    def tried_lengths(self) -> Sequence[int]:
+        return range(1, self.config.model.ngram_view.longest + 1)
+
     def hasher(self) -> WordHasher:
         view = self.config.model.ngram_view
         has_prefixes = view.prefixes or "prefixes" in view.tried
@@ -83,7 +87,8 @@ class WordTask(TwoViewTask):
 
     def chosen(self, counted: Counted, labels: NDArray[np.int64], learner: "VectorLearner | None") -> Choice:
         learn = None if learner is None else learner.learn
-        return choose(counted, labels, len(self.facts["labels"]), self.config.model.ngram_view, learn=learn)
+        view = self.config.model.ngram_view
+        return choose(counted, labels, len(self.facts["labels"]), view, learn=learn, lengths=self.tried_lengths)
 
     def vector_learner(
         self, texts: Sequence[bytes], labels: NDArray[np.int64], unlabelled: Sequence[bytes]

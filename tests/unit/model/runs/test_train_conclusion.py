@@ -38,7 +38,7 @@ NO_VECTORS = ("--set", "model.ngram_vectors.epochs=0")
 
 
 def test_training_says_what_was_trained_and_how_it_compares(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert train(file, *NO_VECTORS, "--class-weights", "balanced") == 0
+    assert train(file, *NO_VECTORS, "--class-weights", "balanced", "--set", "model.kind=words") == 0
     out = capsys.readouterr().out
     assert re.search(
         r"\nthe model is the n-gram view \(n-grams of up to \d words.*, scales \S+, C = \S+, without vectors; 512 "

@@ -654,7 +654,8 @@ def test_unlabelled_documents_that_would_not_be_read_are_an_error(
 def test_documents_without_a_word_are_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     labelled, _ = own_files(tmp_path)
     labelled.write_text("".join(json.dumps({"text": "\x01" * (i + 1), "label": i % 2}) + "\n" for i in range(60)))
-    assert call("train", "--task", "text-classification", "--data", labelled, "--runs", tmp_path) == 2
+    command = ("train", "--task", "text-classification", "--data", labelled, "--runs", tmp_path)
+    assert call(*command, "--set", "model.kind=words") == 2
     assert "training documents: no document contains a word" in capsys.readouterr().err
 
 
