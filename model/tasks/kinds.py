@@ -22,8 +22,10 @@ SHARED = 0.2
 to 0.59, and the comparison takes seconds. It is below 0.14 for 600 generated documents of which bytes told more: DNA,
 codes, logs, texts in base64, texts without spaces, and reviews with 20 % of the letters changed; 0.19 for 2,000 reviews
 with 10 %, of which bytes tell hardly more."""
-SAMPLE_DOCUMENTS = 2_000
-SAMPLE_BYTES = 8_000_000
+COUNTED_DOCUMENTS = 2_000
+"""Maximum number of documents whose words are counted; of more, a random sample is used."""
+COMPARED_DOCUMENTS = 1_000
+COMPARED_BYTES = 8_000_000
 """Maximum number and size of the documents that are compared; of more, a random sample is used."""
 
 
@@ -40,7 +42,7 @@ def with_kind(
         return task
     other = ByteTask(recipe, {}).with_facts_of(data)
     sizes = [len(text) for text in data.train.texts]
-    chosen = data.train.of(sample(sizes, SAMPLE_DOCUMENTS, SAMPLE_BYTES))
+    chosen = data.train.of(sample(sizes, COMPARED_DOCUMENTS, COMPARED_BYTES))
     words, found = _held_out(task, chosen), _held_out(other, chosen)
     if found is None:  # all documents are too short
         return task
@@ -62,9 +64,9 @@ def with_kind(
 def shared_words(documents: LabelledDocuments) -> float:
     """Share of the different words that several documents contain; with groups, documents of several groups.
 
-    Of at most SAMPLE_DOCUMENTS documents, and the first LONGEST_READ bytes of each. 0 if there are no words.
+    Of at most COUNTED_DOCUMENTS documents, and the first LONGEST_READ bytes of each. 0 if there are no words.
     """
-    chosen = documents.of(sample([1] * len(documents), SAMPLE_DOCUMENTS, SAMPLE_DOCUMENTS))
+    chosen = documents.of(sample([1] * len(documents), COUNTED_DOCUMENTS, COUNTED_DOCUMENTS))
     heads = [text[:LONGEST_READ] for text in chosen.texts]
     try:
         counted = count(WordHasher(1, LONGEST_READ), heads, LONGEST_READ, 0, chosen.groups)

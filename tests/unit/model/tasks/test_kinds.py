@@ -237,7 +237,7 @@ def test_folds_are_trained_with_the_kind_that_was_chosen(
 def test_comparison_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(kinds, "SAMPLE_DOCUMENTS", 20)
+    monkeypatch.setattr(kinds, "COMPARED_DOCUMENTS", 20)
     monkeypatch.setattr(byte_task, "choose", interrupt)
     monkeypatch.setattr(words, "choose", interrupt)
     assert train(write(tmp_path, strands())) == 130
