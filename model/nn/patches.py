@@ -8,10 +8,9 @@ from torch import Tensor, nn
 
 from model.config.encoder import EncoderConfig
 from model.config.models import VectorViewConfig
-from model.nn.encoder import masked_mean
 from model.nn.ops.integers import divide, sum_rows
 from model.nn.stem import buckets
-from model.nn.tokens import SMALLEST, TokenClassifier, Tokens
+from model.nn.tokens import TokenClassifier, Tokens
 
 INITIAL_DEVIATION = 0.05
 """Standard deviation of the vectors before training."""
@@ -22,10 +21,9 @@ class PatchClassifier(TokenClassifier):
 
     x_t = W (sum of the vectors of the n-grams that end in patch t) / sqrt(p s) + b, p bytes, s sizes
 
-    N-grams are hashed into the rows of a table; those of a row share a vector. Before LN, the bias b outweighs the sum
-    of the vectors at first: LN would scale patches of n-grams that training has not seen like all others. The amount that the classifier reads is
-    the number of bytes. The linear term is given standardised inputs (`standardise`): means of patches differ little
-    between documents.
+    N-grams are hashed into the rows of a table; those of a row share a vector. The bias b outweighs the sum of
+    untrained vectors: without it, LN would enlarge them, and n-grams that training has not seen would count as much as
+    others. The amount that the classifier reads is the number of bytes.
 
     Shape:      rows (B, N, s) int64 of the n-grams that end at each byte, 0 for none, N a multiple of the patch length;
                 lengths (B,), bytes of each document; returns (B, classes).
@@ -37,9 +35,6 @@ class PatchClassifier(TokenClassifier):
     rates: ClassVar[dict[str, float]] = {"head": 3.0, "evidence": 3.0}
     """Learning rate multipliers by parameter prefix."""
 
-    shift: Tensor
-    """Mean of the mean token over the training documents."""
-
     def __init__(
         self, encoder: EncoderConfig, config: VectorViewConfig, sizes: Sequence[int], num_classes: int
     ) -> None:
@@ -48,8 +43,6 @@ class PatchClassifier(TokenClassifier):
         self.project = nn.Linear(config.vector_dim, encoder.dim)
         nn.init.normal_(self.vectors[1:], std=INITIAL_DEVIATION)
         nn.init.zeros_(self.evidence.weight)
-        self.register_buffer("gain", torch.ones(encoder.dim))
-        self.register_buffer("shift", torch.zeros(encoder.dim))
 
     def rows(self, hashes: Tensor, length: int) -> Tensor:
         """Rows (B, N, s) of the table from hashes (s, B N) of documents of N bytes, as `ByteHasher` returns them."""
@@ -85,23 +78,3 @@ class PatchClassifier(TokenClassifier):
         stretches = divide(self.positions[: x.shape[1]] * self.patch_length, stretch_bytes)
         amount = lengths.to(x.dtype).unsqueeze(1)
         return Tokens(x, counts, stretches.expand(x.shape[:2]), amount / (amount + self.prior))
-
-    def standardised(self, vectors: Tensor) -> Tensor:
-        """Input of the linear term, from patches or means of them (..., C)."""
-        return self.gain * (vectors - self.shift)
-
-    def evidence_of(self, vectors: Tensor) -> Tensor:
-        """The linear term (..., classes) of patches (..., C)."""
-        return (vectors - self.shift) @ (self.gain.unsqueeze(1) * self.evidence.weight.T)
-
-    @torch.no_grad()
-    def standardise(self, rows: Tensor, lengths: Tensor, prior: float) -> None:
-        """Set shift and gain from training documents, several hundred, and the prior in bytes.
-
-        Reference:  Salimans and Kingma 2016, arXiv:1602.07868, sec. 3 (data-dependent initialisation).
-        """
-        x, counts, *_ = self.embed(rows, lengths)
-        means = masked_mean(x, counts)
-        self.shift.copy_(means.mean(0))
-        self.gain.copy_(1 / means.std(0).clamp(min=SMALLEST))
-        self.prior.fill_(max(prior, SMALLEST))

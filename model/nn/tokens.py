@@ -30,7 +30,7 @@ class TokenClassifier(nn.Module):
     """S3Attention blocks over tokens, mean and maximum over the tokens, linear.
 
     z = blocks(drop(x));
-    logits = k / (k + prior) (W drop([mean_t LN(z_t); max_t LN(z_t)]) + V drop(gain (mean_t x_t - shift))) + b
+    logits = k / (k + prior) (W drop([mean_t LN(z_t); max_t LN(z_t)]) + V drop(gain mean_t x_t)) + b
 
     A subclass defines the tokens x_t, from vectors of n-grams, and the amount k of what it reads in a document. The
     prior keeps the logits of documents of a few words moderate; most documents are far longer.
@@ -124,6 +124,11 @@ class TokenClassifier(nn.Module):
             if isinstance(module, nn.Dropout):
                 module.p = dropout
         self.pooled_dropout.p, self.token_dropout = pooled, tokens
+
+    @torch.no_grad()
+    def set_prior(self, prior: float) -> None:
+        """Set the prior, in the unit of the amount."""
+        self.prior.fill_(max(prior, SMALLEST))
 
     @torch.no_grad()
     def quantise(self) -> None:

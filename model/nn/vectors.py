@@ -145,4 +145,4 @@ class VectorClassifier(TokenClassifier):
         self.vectors.zero_()
         self.vectors[1 : 1 + len(vectors)] = torch.from_numpy(vectors)
         self.gain.fill_(1 / max(float(means.std()), SMALLEST) if len(means) else 1.0)
-        self.prior.fill_(max(prior, SMALLEST))
+        self.set_prior(prior)

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from artifact.arrays import Floats
-from artifact.documents import pad_rows
 from artifact.encodings import RAW
 from model.config.data import DocumentsConfig
 from model.config.models import ClassifierConfig, NgramViewConfig
@@ -20,7 +19,7 @@ from model.nn.classifier import ByteClassifier
 from model.nn.patches import PatchClassifier
 from model.nn.stem import ByteHasher
 from model.nn.tokens import TokenClassifier
-from model.tasks.classification import crop, padded_batches
+from model.tasks.classification import padded_batches
 from model.tasks.graphs import ExportGraph, golden_documents, module_functions
 from model.tasks.link import Outputs, link_of
 from model.tasks.ngrams import CANDIDATES, Choice, Counted, choose
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
 
 TEACHER = "teacher"
 """Folder of the teacher in the run folder."""
-INITIAL_DOCUMENTS = 256
-"""Number of documents for the data-dependent initialisation."""
 
 
 class ByteTask(TwoViewTask):
@@ -96,18 +93,14 @@ class ByteTask(TwoViewTask):
         return combined(fitted.task.document_logits(function, data.unlabelled), None, fitted.weights)
 
     def read_corpus(self, data: DocumentSet, folder: RunFolder, ngrams: NgramView) -> "ByteCorpus":
-        """A new vector view, standardised on training documents."""
+        """A new vector view."""
         del folder
         model = ngrams.task.knowing(**{HAS_VECTOR_VIEW: True}).seeded()
         assert isinstance(model, ByteClassifier)
         model.ngram_view = ngrams.model.ngram_view
         assert model.vector_view is not None
-        prior = PRIOR * float(np.median([min(len(text), self.length) for text in data.train.texts]))
-        generator = random.Random(f"{self.config.seed}")
-        some = generator.sample(data.train.texts, min(INITIAL_DOCUMENTS, len(data.train)))
-        rows = [crop(text, self.length, self.config.data.crop, generator) for text in some]
-        documents, lengths = map(torch.from_numpy, pad_rows(rows, self.length))
-        model.vector_view.standardise(model.rows(documents, lengths), lengths, prior)
+        sizes = [min(len(text), self.length) for text in data.train.texts]
+        model.vector_view.set_prior(PRIOR * float(np.median(sizes)))
         return ByteCorpus(self, data, model)
 
     def build(self) -> ByteClassifier:

@@ -572,8 +572,7 @@ def patch_classifier(rows: Sequence[Sequence[int]], state: State, config: Encode
             logits[label] += weight[label, channel] * sum(x[:, channel]) / len(x)
             logits[label] += weight[label, x.shape[1] + channel] * max(x[:, channel])
             mean = sum(tokens[:, channel]) / len(tokens)
-            standardised = state["gain"][channel] * (mean - state["shift"][channel])
-            logits[label] += state["evidence.weight"][label, channel] * standardised
+            logits[label] += state["evidence.weight"][label, channel] * state["gain"] * mean
     found: Array = len(rows) / (len(rows) + state["prior"]) * logits + state["head.bias"]
     return found
 
@@ -588,7 +587,7 @@ def patch_contributions(
     for t, token in enumerate(tokens):
         stretch = t * patch_length // stretch_bytes
         found[stretch] += weight[:, : x.shape[1]] @ x[t] / len(x)
-        found[stretch] += state["evidence.weight"] @ (state["gain"] * (token - state["shift"])) / len(x)
+        found[stretch] += state["evidence.weight"] @ (state["gain"] * token) / len(x)
         for channel in range(x.shape[1]):
             if x[:, channel].argmax() == t:
                 found[stretch] += weight[:, x.shape[1] + channel] * x[t, channel]

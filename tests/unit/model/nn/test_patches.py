@@ -109,27 +109,6 @@ def test_eval_mode_sums_the_same_in_single_precision() -> None:
     assert 0 < (found - expected).abs().max() <= largest * bound
 
 
-def test_standardised_means_of_training_documents_have_mean_0_and_deviation_1() -> None:
-    model, _ = new_model()
-    documents = inputs(*random_documents(50))
-    model.standardise(*documents, prior=7.0)
-    tokens = model.embed(*documents)
-    means = torch.stack([x[:count].mean(0) for x, count in zip(tokens.vectors, tokens.counts, strict=True)])
-    standardised = model.standardised(means)
-    assert standardised.mean(0).abs().max() < 1e-12
-    assert standardised.std(0).detach().numpy() == pytest.approx(np.ones(ENCODER.dim), rel=1e-12)
-    assert same(model.evidence_of(means), model.evidence(standardised))
-    assert float(model.prior) == 7
-
-
-def test_equal_documents_are_standardised_to_finite_values() -> None:
-    model = PatchClassifier(ENCODER, CONFIG, range(1, 1 + SIZES), CLASSES)
-    documents = inputs([(1, 2)], [(1, 2)])
-    model.standardise(*documents, prior=0.0)
-    assert float(model.prior) > 0
-    assert torch.isfinite(model.eval()(*documents)).all()
-
-
 def test_gradient_reaches_every_parameter_but_not_the_row_of_no_ngram() -> None:
     model, _ = new_model()
     every: Document = [(i % (NUM_ROWS + 1), 0) for i in range(LENGTH)]
