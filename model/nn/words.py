@@ -64,8 +64,6 @@ class WordHasher(nn.Module):
     """
 
     powers: Tensor
-    inverses: Tensor
-    positions: Tensor
     sizes: Tensor
 
     def __init__(
@@ -76,11 +74,8 @@ class WordHasher(nn.Module):
         self.prefixes = prefixes
         self.skips_numbered = skips_numbered
         self.characters = Characters()
-        tables = {
-            "powers": _powers(BASE, max_length).int(),  # int32: the exported graphs store the tables
-            "inverses": _powers(pow(BASE, -1, MODULUS), max_length).int(),
-            "positions": torch.arange(max_length, dtype=torch.int32),
-        }
+        self.largest_power, self.inverse = max_length, pow(BASE, -max_length, MODULUS)
+        tables = {"powers": _powers(BASE, max_length).int()}  # int32: the exported graphs store the table
         if prefixes:
             tables["sizes"] = torch.tensor(prefixes).unsqueeze(1)
         for name, tensor in tables.items():
@@ -99,7 +94,8 @@ class WordHasher(nn.Module):
         With fixed shapes, M = B N whatever the documents contain: each has N places, the last ones without a word.
         Their hashes are -1.
         """
-        is_real = self.positions[: document.shape[1]] < lengths.unsqueeze(1)  # (B, N)
+        positions = torch.arange(document.shape[1], dtype=torch.int32, device=document.device)
+        is_real = positions < lengths.unsqueeze(1)  # (B, N)
         read = torch.where(is_real, document.int(), 0)
         zeros = read.new_zeros(read.shape[0], AHEAD + AFTER)
         numbers = self.characters(torch.cat((read, zeros), dim=1))  # (B, N + AHEAD)
@@ -118,7 +114,8 @@ class WordHasher(nn.Module):
             follows = follows & is_word
         start_sum, start_exponent = _previous(end_sum) * follows, _previous(end_exponent) * follows
         word = remainder(end_sum - start_sum, MODULUS)
-        inverse = lookup(self.inverses, start_exponent).long()
+        opposite = lookup(self.powers, self.largest_power - start_exponent).long()
+        inverse = remainder(opposite * self.inverse, MODULUS)  # BASE^-k = BASE^(n - k) BASE^-n
         word = remainder(word * inverse, MODULUS)
 
         ngram, is_complete = word, follows

@@ -292,7 +292,7 @@ def _keys(
 
     Only n-grams whose slot, the lowest bits of their hash, is marked in `is_counted`; all by default.
     """
-    length = torch.tensor(hasher.lengths, device=hasher.positions.device).unsqueeze(1)
+    length = torch.tensor(hasher.lengths, device=next(hasher.buffers()).device).unsqueeze(1)
     for chosen, hashes, doc_index in hashed_batches(hasher, windows):
         window = torch.tensor(chosen, device=hashes.device)[doc_index]
         keys = ((window * 16 + length) * 2**31 + hashes)[hashes >= 0].cpu().numpy()
