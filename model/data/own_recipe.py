@@ -49,6 +49,8 @@ BYTES_PER_TOKEN = 8
 """Bytes per token of the vector view: one or two words."""
 LONGEST_SEQUENCE = 128
 """Maximum number of tokens of the vector view."""
+BETA2 = 0.98
+"""`training.beta2` of a vector view of bytes, as in the recipe `imdb-bytes`."""
 
 RecipeKeys = dict[str, object]
 """Dotted key -> value."""
@@ -212,6 +214,8 @@ def _documents_keys(texts: OwnTexts, length: int, layout: TextLayout, given: Map
         unlabelled = {row.texts[0] for row in texts.unlabelled.rows}
         print(f"{len(unlabelled):,} different unlabelled texts")
         keys |= {"data.unlabelled": True, **_vector_view_keys([*found, *unlabelled], length)}
+        if not is_words:
+            keys["training.beta2"] = BETA2
     else:  # from labels alone, a vector view gains little and takes most of the time
         keys["model.vector_view.rounds"] = []
         keys = {f"model.ngram_view.{key}": value for key, value in LABELS_ALONE.items()} | keys

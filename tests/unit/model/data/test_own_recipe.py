@@ -1,6 +1,8 @@
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -23,9 +25,9 @@ class OwnData:
     max_bytes: int | None = None
 
 
-def settings_for(task: str, data: OwnData) -> RecipeKeys:
+def settings_for(task: str, data: OwnData, given: Mapping[str, object] = MappingProxyType({})) -> RecipeKeys:
     layout = TextLayout(data.text_columns, data.label_column, max_bytes=data.max_bytes)
-    return read_texts(task, DataFiles(data=data.path, unlabelled=data.unlabelled), layout, {})[0]
+    return read_texts(task, DataFiles(data=data.path, unlabelled=data.unlabelled), layout, given)[0]
 
 
 def documents(folder: Path, texts: list[str], name: str = "a.jsonl") -> OwnData:
@@ -208,6 +210,12 @@ def test_prefixes_and_counts_are_the_start_with_labels_alone_and_up_to_a_size(
     assert not view.prefixes
     assert not view.sublinear
     assert not view.tried
+
+
+def test_vectors_of_bytes_learn_less_from_single_documents(tmp_path: Path) -> None:
+    data = with_unlabelled(tmp_path, 100, 900)
+    assert settings_for("text-classification", data, {"model.kind": "bytes"})["training.beta2"] == 0.98
+    assert "training.beta2" not in settings_for("text-classification", data)
 
 
 @pytest.mark.parametrize(("patch", "tokens"), [(None, 64), (4, 128), (16, 32)])
