@@ -1,6 +1,6 @@
 """`python -m benchmarks.models.words_and_bytes`: whether a model of bytes improves the shipped classifier of words.
 
-Trains the recipe `imdb-bytes` without a vector view, and adds its logits to those of `imdb-s3`, with weights fitted on
+Trains the recipe `imdb-bytes`, and adds its logits to those of `imdb-s3`, with weights fitted on
 validation, as the views of one model are combined. Both have learned from the same reviews, with and without labels.
 """
 
@@ -31,7 +31,7 @@ NAME = "words_and_bytes"
 SMALLEST = 1e-12
 """Smallest score of which a logarithm is taken."""
 WORDS, BYTES, BOTH = "words", "bytes", "words + bytes"
-OVERRIDES = ("model.vector_view.rounds=[]", "seed=0")
+OVERRIDES = ("seed=0",)
 
 
 def options(parser: argparse.ArgumentParser) -> None:
