@@ -10,7 +10,9 @@ A record is one file, `results/<name>/data.json`:
     hardware   processor, cores, load average before the run, as far as known
     versions   versions of Python and of the relevant packages
     settings   options of the program, including defaults
-    data       results; each benchmark has its own format. Numbers have DIGITS significant digits
+    data       results; each benchmark has its own format
+
+Numbers have DIGITS significant digits.
 """
 
 import json

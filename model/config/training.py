@@ -15,8 +15,8 @@ class TrainingConfig(Section):
     """Number of examples drawn per epoch; 0 uses all."""
     weight_decay: NotNegative = 0.01
     beta2: Fraction = 0.999
-    """Decay of AdamW's mean of squared gradients. The smaller it is, the less a row of a table of vectors learns from a
-    single document: a row that few documents use has a small mean."""
+    """Decay of AdamW's mean of squared gradients. With 0.999, a row of a table that few documents use has a small mean,
+    so that a single document moves it far; with 0.98 less."""
     warmup_steps: CountOrZero = 0
     max_grad_norm: Positive = 1.0
     """Maximum global norm of the gradients; larger ones are clipped."""

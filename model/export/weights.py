@@ -23,7 +23,7 @@ def compute_constant_tables(path: Path) -> None:
     graph, nodes = model.graph, list[onnx.NodeProto]()
     for tensor in list(graph.initializer):
         values = numpy_helper.to_array(tensor)
-        if values.nbytes < SMALLEST or (values != values.flat[0]).any():
+        if values.nbytes < SMALLEST or values.tobytes() != values.size * values.flat[0].tobytes():
             continue
         shape, value = f"{tensor.name}_shape", numpy_helper.from_array(values.flat[:1])
         nodes.append(helper.make_node("ConstantOfShape", [shape], [tensor.name], value=value))

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from model.config.encoder import EncoderConfig
 from model.config.models import VectorViewConfig
 from model.nn.ops.integers import divide, sum_rows
-from model.nn.stem import buckets
+from model.nn.stem import table_rows
 from model.nn.tokens import TokenClassifier, Tokens
 
 INITIAL_DEVIATION = 0.05
@@ -46,7 +46,7 @@ class PatchClassifier(TokenClassifier):
 
     def rows(self, hashes: Tensor, length: int) -> Tensor:
         """Rows (B, N, s) of the table from hashes (s, B N) of documents of N bytes, as `ByteHasher` returns them."""
-        found = [buckets(hashes[i], n, self.num_buckets) * (hashes[i] >= 0) for i, n in enumerate(self.sizes)]
+        found = [table_rows(hashes[i], n, self.num_buckets) * (hashes[i] >= 0) for i, n in enumerate(self.sizes)]
         return torch.unflatten(torch.stack(found, dim=-1), 0, (-1, length))
 
     def forward(self, rows: Tensor, lengths: Tensor) -> Tensor:

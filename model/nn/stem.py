@@ -52,6 +52,11 @@ class ByteHasher(nn.Module):
         self.register_buffer("positions", torch.arange(num_bytes), persistent=False)
 
     @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self.positions.device
+
+    @property
     def lengths(self) -> Sequence[int]:
         """Length of the n-grams in each row of the hashes."""
         return self.sizes
@@ -76,8 +81,8 @@ class ByteHasher(nn.Module):
         return torch.stack(hashes), documents.flatten(), places.flatten()
 
 
-def buckets(hashes: Tensor, size: int, num_buckets: int) -> Tensor:
-    """Buckets from 1 to num_buckets, a power of two, of the n-grams of `size` bytes with these hashes."""
+def table_rows(hashes: Tensor, size: int, num_buckets: int) -> Tensor:
+    """Rows from 1 to num_buckets, a power of two, of the n-grams of `size` bytes with these hashes; any for -1."""
     spread = remainder(hashes * HASH_MULTIPLIER + size * BASE, 2**32)
     return spread // (2**32 // num_buckets) + 1
 
@@ -110,7 +115,7 @@ class NgramStem(nn.Module):
         """Table row of every n-gram, 0 for none: (B, N) bytes -> (B, N, k)."""
         rows = []
         for n, values, is_real in self.hasher.ngrams(document, lengths):
-            rows.append(buckets(values, n, self.num_buckets) * is_real)
+            rows.append(table_rows(values, n, self.num_buckets) * is_real)
         return torch.stack(rows, dim=-1)
 
     def forward(self, document: Tensor, lengths: Tensor) -> Tensor:

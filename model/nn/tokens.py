@@ -50,7 +50,7 @@ class TokenClassifier(nn.Module):
     scale: Tensor
     """Factor of each column of `vectors`: the step of int8 after `quantise`, 1 before."""
     gain: Tensor
-    """Factor that gives the mean token a standard deviation of 1 over the training documents."""
+    """Factor of the mean token. For word n-grams, it gives it a standard deviation of 1 over the training documents."""
     prior: Tensor
 
     def __init__(self, encoder: EncoderConfig, num_rows: int, num_classes: int, width: int) -> None:

@@ -82,6 +82,11 @@ class WordHasher(nn.Module):
             self.register_buffer(name, tensor, persistent=False)
 
     @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self.powers.device
+
+    @property
     def lengths(self) -> Sequence[int]:
         """Length in words of the n-grams in each row of the hashes, or PREFIX."""
         return [*range(1, self.longest + 1), *[PREFIX] * len(self.prefixes)]

@@ -15,7 +15,7 @@ from artifact.manifest import ExportManifest
 from model.config.recipes import flat
 from model.report.page import Report
 from model.runs.load import Trained
-from model.tasks.base import BASELINE, FINGERPRINT, Measurement, TrainingTask
+from model.tasks.base import BASELINE, FINGERPRINT, KIND, LENGTH, Measurement, TrainingTask
 from model.tasks.graphs import module_outputs
 from model.tasks.predictions import AllOutputs
 from model.tasks.two_views import NGRAMS
@@ -95,6 +95,8 @@ def _facts_of_run(task: TrainingTask[Any, Any, Any], progress: Progress) -> dict
         "terms of the data": task.terms()[0],
         f"validation {task.metric}": "" if progress.best is None else f"{progress.best:.4f}",
         f"validation {task.metric} of the baseline": f"{baseline['value']:.4f}, {baseline['name']}" if baseline else "",
+        "words or bytes": task.facts.get(KIND, {}).get("reason", ""),
+        "windows or whole": task.facts.get(LENGTH, {}).get("reason", ""),
         "n-gram view": task.facts.get(NGRAMS, {}).get("reason", ""),
         "device": progress.device,
         "training": f"{progress.seconds:,.0f} seconds",

@@ -36,8 +36,8 @@ from model.training.stages import Stage, run_stages
 
 OwnSource = OwnTexts | OwnSeries | OwnRecordings
 """What was read of the user's files."""
-KEYS_OF_WORDS = ("model.kind", "data.encoding", "model.ngram_view.longest", "model.ngram_view.prefixes")
-"""Keys of the user without which cross-validation may choose a model of bytes."""
+DECIDING_KEYS = ("model.kind", "data.encoding", "model.ngram_view.longest", "model.ngram_view.prefixes")
+"""Keys with which the user decides between words and bytes: nothing is compared then."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,23 +200,28 @@ def _may_choose_length(request: TrainingRequest, config: RunConfig) -> bool:
 
 def _may_choose_kind(request: TrainingRequest, config: ClassificationRun) -> bool:
     """Whether cross-validation chooses between words and bytes for a classifier of the user's documents."""
-    is_given = bool(request.texts.encoding) or not {*KEYS_OF_WORDS}.isdisjoint(_given(request))
+    is_given = bool(request.texts.encoding) or not {*DECIDING_KEYS}.isdisjoint(_given(request))
     has_labels_alone = not config.data.unlabelled and not config.model.has_rounds
     return request.files.data is not None and config.data.name == "own" and has_labels_alone and not is_given
 
 
 def _recipe_of_bytes(request: TrainingRequest, source: OwnSource | Path | None) -> ClassificationRun | None:
-    """The recipe for a model of bytes; None if keys of the user or the encoding of the files do not allow it."""
+    """The recipe for a model of bytes; None, which is printed, if the user's keys or files do not allow it."""
     assert isinstance(source, OwnTexts)
     assert request.task is not None
     given = _given(request)
     keys = keys_of_bytes(request.task, request.files, request.texts, given, source)
     if keys is None:
+        print(
+            "n-grams of bytes are not compared: a document has a byte order mark or is in UTF-16; "
+            "--set model.kind=bytes reads files as they are"
+        )
         return None
     try:
         settings = {key: value for key, value in keys.items() if key not in given}
         config = choose_recipe(request.recipe, request.task, request.overrides, settings)
-    except UserError:  # of keys that fit words alone
+    except UserError as error:  # of keys that do not fit a model of bytes
+        print(f"n-grams of bytes are not compared: {error}")
         return None
     assert isinstance(config, ClassificationRun)
     return config

@@ -1,12 +1,13 @@
 """Choice between words and bytes. Used by `model.runs.train`."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from model.config.run import ClassificationRun
 from model.data.documents import DocumentSet, LabelledDocuments
-from model.data.own_recipe import LONGEST_READ
+from model.data.own_recipe import LENGTHS, LONGEST_READ
 from model.data.sampling import sample
 from model.nn.words import WordHasher
 from model.tasks.base import KIND
@@ -26,7 +27,8 @@ COUNTED_DOCUMENTS = 2_000
 """Maximum number of documents whose words are counted; of more, a random sample is used."""
 COMPARED_DOCUMENTS = 1_000
 COMPARED_BYTES = 8_000_000
-"""Maximum number and size of the documents that are compared; of more, a random sample is used."""
+"""Maximum number and size of the documents that are compared; of more, a random sample is used. Of each, at most the
+bytes count that a model can read at once."""
 
 
 def with_kind(
@@ -41,19 +43,20 @@ def with_kind(
     if share >= SHARED or (recipe := recipe_of_bytes()) is None:
         return task
     other = ByteTask(recipe, {}).with_facts_of(data)
-    sizes = [len(text) for text in data.train.texts]
-    chosen = data.train.of(sample(sizes, COMPARED_DOCUMENTS, COMPARED_BYTES))
-    words, found = _held_out(task, chosen), _held_out(other, chosen)
-    if found is None:  # all documents are too short
+    parts = replace(data.train, texts=[text[: LENGTHS[-1]] for text in data.train.texts])
+    chosen = parts.of(sample([len(text) for text in parts.texts], COMPARED_DOCUMENTS, COMPARED_BYTES))
+    of_words, of_bytes = _held_out(task, chosen), _held_out(other, chosen)
+    if of_bytes is None:  # all documents are too short
         return task
-    if words is None:
+    if of_words is None:
         is_chosen, reason = True, "no training document contains a word: n-grams of bytes are read"
     else:
-        is_chosen = is_better(found.losses, words.losses)
+        is_chosen = is_better(of_bytes.losses, of_words.losses)
+        where = "training documents of several groups" if has_groups(data.train) else "more than one training document"
         read, option = ("bytes", "words") if is_chosen else ("words", "bytes")
         reason = (
-            f"{share:.0%} of the different words are in more than one training document; "
-            f"{differences(('bytes', found), ('words', words))}: n-grams of {read} are read; "
+            f"{share:.0%} of the different words are in {where}; "
+            f"{differences(('bytes', of_bytes), ('words', of_words))}: n-grams of {read} are read; "
             f"--set model.kind={option} chooses otherwise"
         )
     print(reason, flush=True)
@@ -66,16 +69,22 @@ def shared_words(documents: LabelledDocuments) -> float:
 
     Of at most COUNTED_DOCUMENTS documents, and the first LONGEST_READ bytes of each. 0 if there are no words.
     """
-    chosen = documents.of(sample([1] * len(documents), COUNTED_DOCUMENTS, COUNTED_DOCUMENTS))
+    heads_of_all = [min(len(text), LONGEST_READ) for text in documents.texts]
+    chosen = documents.of(sample(heads_of_all, COUNTED_DOCUMENTS, COUNTED_DOCUMENTS * LONGEST_READ))
     heads = [text[:LONGEST_READ] for text in chosen.texts]
     try:
         counted = count(WordHasher(1, LONGEST_READ), heads, LONGEST_READ, 0, chosen.groups)
     except ValueError:  # no document contains a word
         return 0.0
     words = counted.windows.tocoo()  # a window for each document
-    groups = counted.groups if counted.has_groups else np.arange(len(heads))
+    groups = counted.groups if has_groups(chosen) else np.arange(len(heads))
     pairs = np.unique(words.col.astype(np.int64) * len(heads) + groups[words.row])
     return float((np.bincount(pairs // len(heads), minlength=len(counted.hashes)) > 1).mean())
+
+
+def has_groups(documents: LabelledDocuments) -> bool:
+    """Whether there are several groups, and fewer than documents."""
+    return 1 < len({*documents.groups}) < len(documents)
 
 
 def _held_out(task: TwoViewTask, documents: LabelledDocuments) -> HeldOut | None:

@@ -292,7 +292,7 @@ def _keys(
 
     Only n-grams whose slot, the lowest bits of their hash, is marked in `is_counted`; all by default.
     """
-    length = torch.tensor(hasher.lengths, device=next(hasher.buffers()).device).unsqueeze(1)
+    length = torch.tensor(hasher.lengths, device=hasher.device).unsqueeze(1)
     for chosen, hashes, doc_index in hashed_batches(hasher, windows):
         window = torch.tensor(chosen, device=hashes.device)[doc_index]
         keys = ((window * 16 + length) * 2**31 + hashes)[hashes >= 0].cpu().numpy()
@@ -394,8 +394,10 @@ class HeldOut(NamedTuple):
 
     losses: Doubles
     is_right: NDArray[np.bool_]
+    loss: str
+    """Name of the loss."""
     metric: str
-    """Name of the share that is right."""
+    """Name of the share of right answers: accuracy, or exact match with any number of labels."""
 
 
 def differences(first: tuple[str, HeldOut], second: tuple[str, HeldOut], documents: str = "documents") -> str:
@@ -404,7 +406,7 @@ def differences(first: tuple[str, HeldOut], second: tuple[str, HeldOut], documen
     error = losses.std(ddof=1) / math.sqrt(len(losses)) if len(losses) > 1 else math.inf
     found = ", ".join(f"{name} {one.losses.mean():.4f} ({one.is_right.mean():.4f})" for name, one in (first, second))
     return (
-        f"held-out cross-entropy ({first[1].metric}) of {len(losses):,} {documents}: {found}, difference "
+        f"held-out {first[1].loss} ({first[1].metric}) of {len(losses):,} {documents}: {found}, difference "
         f"{losses.mean():+.4f} ± {error:.4f}"
     )
 
@@ -559,7 +561,8 @@ class _Comparison:
     def held_out(self, choice: Choice) -> HeldOut:
         """The held-out documents with a choice that was tried."""
         metric = "accuracy" if self.labels.ndim == 1 else "exact match"
-        return HeldOut(self.found[choice], self.is_right[choice], metric)
+        loss = "cross-entropy" if self.config.class_weights == "none" else "cross-entropy, weighted by class"
+        return HeldOut(self.found[choice], self.is_right[choice], loss, metric)
 
 
 def _best_without_vectors(compared: _Comparison, lengths: Sequence[int], strengths: Sequence[float]) -> Choice:

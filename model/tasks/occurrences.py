@@ -133,7 +133,7 @@ def hashed_batches(hasher: Hasher, texts: Sequence[bytes]) -> Iterator[tuple[lis
             doc_index (M,) int64, the place in the batch of each word's document, ascending.
     """
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-    device = next(hasher.buffers()).device
+    device = hasher.device
     size = sum(map(len, texts))
     with progress(total=size, desc="n-grams", unit="B", unit_scale=True, leave=False) as bar:
         for first in range(0, len(order), BATCH):

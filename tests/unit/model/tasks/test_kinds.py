@@ -244,9 +244,49 @@ def test_comparison_is_bounded(
     assert "held-out cross-entropy (accuracy) of 20 documents" in capsys.readouterr().out
 
 
+def test_documents_larger_than_the_bound_are_compared_in_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(kinds, "COMPARED_BYTES", 6_000)
+    monkeypatch.setattr(kinds, "LENGTHS", (128,))
+    monkeypatch.setattr(byte_task, "choose", interrupt)
+    generator = random.Random(7)
+    rows = [(text + "".join(generator.choices("ACGT", k=9_000)), label) for text, label in strands(40)]
+    assert train(write(tmp_path, rows)) == 130
+    out = capsys.readouterr().out
+    assert "held-out cross-entropy (accuracy) of 32 documents: bytes" in out
+    assert "n-grams of bytes are read" in out
+
+
+def test_keys_that_do_not_fit_bytes_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    no_comparison(monkeypatch)
+    assert train(write(tmp_path, strands()), "--set", "model.ngram_view.max_length=300") == 130
+    out = capsys.readouterr().out
+    assert "n-grams of bytes are not compared: " in out
+    assert "seq_len must be even, not 37" in out
+
+
 def test_shared_words_are_in_several_documents() -> None:
     texts = [("tea tea rail", 0), ("rail Pot", 1), ("pot, far", 0)]
     assert shared_words(documents(texts)) == pytest.approx(2 / 5)  # rail and pot, of tea, rail, pot, the comma and far
     assert shared_words(documents(texts, ("a", "b", "b"))) == pytest.approx(1 / 5)
     assert shared_words(documents(texts, ("a", "a", "a"))) == pytest.approx(2 / 5)
     assert shared_words(documents([("\x01", 0), ("\x02", 1)])) == 0
+
+
+def test_message_tells_groups_and_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "strands.jsonl"
+    lines = [
+        {"text": text, "label": f"l{label}", "by": f"g{label}{i // 10}"} for i, (text, label) in enumerate(strands())
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(byte_task, "choose", interrupt)
+        assert train(path, "--group-column", "by", "--class-weights", "balanced") == 130
+    out = capsys.readouterr().out
+    assert (
+        "0% of the different words are in training documents of several groups; held-out cross-entropy, weighted" in out
+    )
+    assert "by class (accuracy) of" in out
