@@ -26,4 +26,4 @@ def save(drawn: Figure, path: Path) -> None:
     drawn.savefig(stream, dpi=DPI)
     with Image.open(stream) as image:
         few = image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).convert("RGB")
-        few.save(path, format="WEBP", lossless=True, quality=100, method=6)
+        few.save(path, format="WEBP", lossless=True)

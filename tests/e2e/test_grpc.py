@@ -502,14 +502,20 @@ def test_workers_share_the_port(start: Callable[..., Server]) -> None:
     assert server.stop() == 0
 
 
-async def test_many_calls_at_once_are_batched(grpc_server: Server, offline: Offline) -> None:
+async def test_many_calls_at_once_are_batched(
+    start_controlled: Callable[..., ControlledServer], offline: Offline
+) -> None:
+    server = start_controlled("--grpc-port", "0", "--drain-delay-s", "0", "--deadline-s", "3600")
     documents = [f"A film, number {number}.".encode() for number in range(200)]
-    async with grpc.aio.insecure_channel(grpc_server.grpc_address()) as channel:
+    async with grpc.aio.insecure_channel(server.grpc_address()) as channel:
         stub = GRPCInferenceServiceStub(channel)
-        found = await asyncio.gather(*(stub.ModelInfer(film(each)) for each in documents))
+        with server.held():
+            calls = [asyncio.ensure_future(stub.ModelInfer(film(each))) for each in documents]
+            await asyncio.to_thread(wait_until, lambda: server.metric("longdoc_queue_depth") > 1)
+        found = await asyncio.gather(*calls)
     for each, response in zip(documents[::20], found[::20], strict=True):
         assert numbers(response, "scores")[0].tolist() == pytest.approx(list(offline(each).values()), abs=1e-5)
-    with httpx.Client(base_url=grpc_server.url) as client:
+    with httpx.Client(base_url=server.url) as client:
         scrape = Scrape(client)
     rows = scrape.sum("longdoc_batch_size_sum", model="imdb-s3")
     assert rows > scrape.sum("longdoc_batch_size_count", model="imdb-s3")

@@ -17,7 +17,7 @@ from artifact.exports import read_manifest, version_folder
 from model.config.stored import from_stored
 from model.export.graphs import eager, write_float16, write_graph
 from model.export.operators import check_script
-from model.nn.classifier import WordClassifier
+from model.nn.classifier import TwoViewClassifier
 from model.nn.float16 import Float16Blocks
 from model.nn.matcher import Matcher
 from model.nn.stem import NgramStem
@@ -58,9 +58,10 @@ def sources_of(folder: Path) -> Sequence[ExportGraph]:
     model = task.build().eval()
     with torch.no_grad():
         for tensor in (*model.parameters(), *model.buffers()):
-            if tensor.is_floating_point():  # the exporter would remove the multiplication by ones of an untrained model
-                tensor.add_(0.03)
-    if isinstance(model, WordClassifier):  # tables are stored in 8 or 16 bits after training
+            # the exporter would remove the multiplication by ones of an untrained model, and compute tables of zeros
+            if tensor.is_floating_point():
+                tensor.add_(torch.linspace(0.03, 0.04, tensor.numel()).reshape(tensor.shape))
+    if isinstance(model, TwoViewClassifier):  # tables are stored in 8 or 16 bits after training
         model.quantise()
     if isinstance(model, Matcher):
         model.encoder.stem.quantise()
