@@ -28,15 +28,20 @@ from tests.support.exported import has_attention, repeated_weights
 from tests.support.paths import EXPORTS
 
 SHIPPED = sorted(path.name for path in EXPORTS.iterdir() if path.is_dir())
+WITHOUT_FLOAT16 = "imdb-bytes"
+"""Export whose contributions differ too much in float16."""
 QUICK = "ettm2"
 """Export whose graphs are written in every run; the scripts of all are traced in every run."""
 
 
 def operators(path: Path) -> Counter[str]:
-    """Count the operators of a graph and of the functions it calls."""
+    """Count the operators of a graph and of the functions it calls.
+
+    Without those that compute tables of one value: which tables these are depends on the weights.
+    """
     model = onnx.load(path)
     nodes = chain(model.graph.node, *(function.node for function in model.functions))
-    return Counter(node.op_type for node in nodes)
+    return Counter(node.op_type for node in nodes if node.op_type != "ConstantOfShape")
 
 
 def script_operators(path: Path) -> Counter[str]:
@@ -58,9 +63,8 @@ def sources_of(folder: Path) -> Sequence[ExportGraph]:
     model = task.build().eval()
     with torch.no_grad():
         for tensor in (*model.parameters(), *model.buffers()):
-            # the exporter would remove the multiplication by ones of an untrained model, and compute tables of zeros
-            if tensor.is_floating_point():
-                tensor.add_(torch.linspace(0.03, 0.04, tensor.numel()).reshape(tensor.shape))
+            if tensor.is_floating_point():  # the exporter would remove the multiplication by ones of an untrained model
+                tensor.add_(0.03)
     if isinstance(model, TwoViewClassifier):  # tables are stored in 8 or 16 bits after training
         model.quantise()
     if isinstance(model, Matcher):
@@ -135,7 +139,7 @@ def test_float16_graphs_have_the_operators_that_the_recipe_produces(name: str, t
     folder = version_folder(EXPORTS / name)
     source = sources_of(folder)[0].in_float16()
     shipped = sorted(path.name for path in folder.glob("*.float16.*onnx"))
-    if source is None:
+    if source is None or name == WITHOUT_FLOAT16:
         assert shipped == []
         return
     outputs, manifest = eager(source), read_manifest(folder)
