@@ -19,7 +19,7 @@ from model.export.graphs import eager, write_float16, write_graph
 from model.export.operators import check_script
 from model.nn.classifier import TwoViewClassifier
 from model.nn.float16 import Float16Blocks
-from model.nn.matcher import Matcher
+from model.nn.matcher import Matcher, ViewsMatcher
 from model.nn.stem import NgramStem
 from model.tasks import task_of
 from model.tasks.graphs import ExportGraph
@@ -65,10 +65,8 @@ def sources_of(folder: Path) -> Sequence[ExportGraph]:
         for tensor in (*model.parameters(), *model.buffers()):
             if tensor.is_floating_point():  # the exporter would remove the multiplication by ones of an untrained model
                 tensor.add_(0.03)
-    if isinstance(model, TwoViewClassifier):  # tables are stored in 8 or 16 bits after training
+    if isinstance(model, TwoViewClassifier | Matcher | ViewsMatcher):  # tables have 8 or 16 bits after training
         model.quantise()
-    if isinstance(model, Matcher):
-        model.encoder.stem.quantise()
     return task.graphs(model)
 
 
