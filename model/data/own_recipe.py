@@ -92,7 +92,7 @@ def read_texts(
     is_chosen = may_be_whole and sizes[int((1 - LONG) * len(sizes))] > length
     choice = ", or whole documents, as cross-validation chooses" if is_chosen else ""
     print(
-        f"{len(rows)} rows, {sizes[len(sizes) // 2]:,} bytes in the median, {_most(sizes):,} at {COVERED:.0%}: "
+        f"{len(rows)} rows, {sizes[len(sizes) // 2]:,} bytes in the median, {_covering(sizes):,} at {COVERED:.0%}: "
         f"{length:,} bytes are read at once{choice}"
     )
     return keys | (_pairs_keys(texts, length) if is_pairs else _documents_keys(texts, length, layout, given)), texts
@@ -169,14 +169,14 @@ def _sizes(rows: Sequence[Example]) -> list[int]:
     return sorted(len(text) for row in rows for text in row.texts)
 
 
-def _most(sizes: Sequence[int]) -> int:
-    """Length that nearly all texts do not exceed."""
+def _covering(sizes: Sequence[int]) -> int:
+    """Length that COVERED of the texts do not exceed."""
     return sizes[min(len(sizes) - 1, int(COVERED * len(sizes)))]
 
 
 def _length(rows: Sequence[Example], layout: TextLayout) -> int:
     """Bytes to read at once: as the user says, or by the lengths of the texts."""
-    wanted = min(_most(_sizes(rows)), LONGEST_READ)
+    wanted = min(_covering(_sizes(rows)), LONGEST_READ)
     return layout.max_bytes or next(size for size in (512, 1024, 2048, LONGEST_READ) if size >= wanted)
 
 

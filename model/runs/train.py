@@ -244,8 +244,8 @@ def _resumed(
     Raises: UserError if its recipe is not `config` with what training chose, or if the code differs.
     """
     last = load(path / LAST)
-    is_own = isinstance(config, ClassificationRun) and _may_choose_kind(request, config)
-    if is_own and last.facts.get(KIND, {}).get("kind") == "bytes":
+    may_be_bytes = isinstance(config, ClassificationRun) and _may_choose_kind(request, config)
+    if may_be_bytes and last.facts.get(KIND, {}).get("kind") == "bytes":
         config = _recipe_of_bytes(request, source) or config
     if LENGTH in last.facts and isinstance(config, ClassificationRun) and _may_choose_length(request, config):
         config = with_keys(config, last.facts[LENGTH]["keys"])
