@@ -117,6 +117,9 @@ class VectorViewConfig(Section):
     """Kind `bytes`: number of hash buckets of the n-grams, rows of the table of vectors."""
     vector_dim: Count = 16
     """Kind `bytes`: length of the vectors in the table, which a linear layer maps to the tokens."""
+    channels: CountOrZero = 0
+    """Kind `bytes`: channels of a convolution over the vectors at each byte, whose maximum in each patch makes a token;
+    0 for sums. For single bytes (`ngram_view.sizes=[1]`)."""
     rounds: Annotated[tuple[RoundConfig, ...], Field(strict=False)] = ()
     """Rounds of training, each starting from the one before. Without rounds, there is no vector view."""
 

@@ -14,12 +14,18 @@ from model.nn.tokens import TokenClassifier, Tokens
 
 INITIAL_DEVIATION = 0.05
 """Standard deviation of the vectors before training."""
+KERNEL_BYTES = 8
+"""Bytes that the convolution reads."""
 
 
 class PatchClassifier(TokenClassifier):
     """Patches of bytes, as sums of the vectors of their n-grams, read by a `TokenClassifier`.
 
     x_t = W (sum of the vectors of the n-grams that end in patch t) / sqrt(p s) + b, p bytes, s sizes
+
+    With `channels`, for single bytes, a convolution reads the sums e_i of the vectors at each byte in order instead:
+
+    x_t = W max_{i in patch t} relu(conv(e)_i) + b
 
     N-grams are hashed into the rows of a table; those of a row share a vector. The bias b outweighs the sum of
     untrained vectors: without it, LN would enlarge them, and n-grams that training has not seen would count as much as
@@ -29,6 +35,7 @@ class PatchClassifier(TokenClassifier):
                 lengths (B,), bytes of each document; returns (B, classes).
     Reference:  patches of bytes with vectors of hashed byte n-grams of 3 to 8 bytes: Pagnoni et al. 2024,
                 arXiv:2412.09871, sec. 3.2.1.
+                A convolution over bytes and maxima: Zhang et al. 2015, arXiv:1509.01626, sec. 2.1 and 2.2.
     Deviates:   there, they are added to the vectors of single bytes. Here, a size of 1 stands for single bytes.
     """
 
@@ -40,7 +47,9 @@ class PatchClassifier(TokenClassifier):
     ) -> None:
         super().__init__(encoder, config.num_buckets, num_classes, config.vector_dim)
         self.patch_length, self.sizes, self.num_buckets = config.bytes_per_token, tuple(sizes), config.num_buckets
-        self.project = nn.Linear(config.vector_dim, encoder.dim)
+        width, channels = config.vector_dim, config.channels
+        self.convolution = nn.Conv1d(width, channels, KERNEL_BYTES) if channels else None
+        self.project = nn.Linear(channels or width, encoder.dim)
         nn.init.normal_(self.vectors[1:], std=INITIAL_DEVIATION)
         nn.init.zeros_(self.evidence.weight)
 
@@ -64,17 +73,36 @@ class PatchClassifier(TokenClassifier):
 
     def embed(self, rows: Tensor, lengths: Tensor, stretch_bytes: int = 1, *, in_int8: bool = False) -> Tokens:
         """The tokens of documents of `lengths` bytes (B,)."""
-        size, batch = self.patch_length * rows.shape[2], rows.shape[0]
-        rows = rows.reshape(-1, size)  # (B T, p s)
-        if self.training:  # same sum, without storing the gradient of each row
-            summed = nn.functional.embedding_bag(rows, self.vectors, mode="sum", padding_idx=0)
-        else:
-            is_int8 = self.vectors.dtype == torch.int8
-            summed = sum_rows(nn.functional.embedding(rows, self.vectors), in_int8=in_int8 and is_int8)
-        x = self.project(summed * (self.scale / size**0.5)).reshape(batch, -1, self.project.out_features)
+        found = self._patches(rows, in_int8=in_int8) if self.convolution is None else self._maxima(rows)
+        x = self.project(found)
         if self.training and self.token_dropout:
             x = x * (torch.rand(x.shape[:2], device=x.device) >= self.token_dropout).unsqueeze(-1)
         counts = divide(lengths.long() + (self.patch_length - 1), self.patch_length).clamp(min=1)
         stretches = divide(self.positions[: x.shape[1]] * self.patch_length, stretch_bytes)
         amount = lengths.to(x.dtype).unsqueeze(1)
         return Tokens(x, counts, stretches.expand(x.shape[:2]), amount / (amount + self.prior))
+
+    def _patches(self, rows: Tensor, *, in_int8: bool) -> Tensor:
+        """Sums of the vectors of each patch over the root of their number: (B, N, s) -> (B, T, width)."""
+        size = self.patch_length * rows.shape[2]
+        summed: Tensor = self._sums(rows.reshape(-1, size), in_int8=in_int8) * (self.scale / size**0.5)
+        return summed.reshape(rows.shape[0], -1, summed.shape[1])
+
+    def _maxima(self, rows: Tensor) -> Tensor:
+        """Maxima of the convolution in each patch: (B, N, s) -> (B, T, channels).
+
+        The kernel ends up to half its width after a byte, and reads zeros beyond the document.
+        """
+        assert self.convolution is not None
+        summed = torch.unflatten(self._sums(rows.flatten(0, 1), in_int8=False) * self.scale, 0, (-1, rows.shape[1]))
+        padded = nn.functional.pad(summed.mT, (KERNEL_BYTES // 2 - 1, KERNEL_BYTES // 2))
+        channels: Tensor = self.convolution(padded).relu().mT
+        return torch.unflatten(channels, 1, (-1, self.patch_length)).amax(dim=2)
+
+    def _sums(self, rows: Tensor, *, in_int8: bool) -> Tensor:
+        """Sums of vectors, without `scale`: (M, K) -> (M, width)."""
+        if self.training:  # same sum, without storing the gradient of each row
+            summed: Tensor = nn.functional.embedding_bag(rows, self.vectors, mode="sum", padding_idx=0)
+            return summed
+        is_int8 = self.vectors.dtype == torch.int8
+        return sum_rows(nn.functional.embedding(rows, self.vectors), in_int8=in_int8 and is_int8)

@@ -553,13 +553,27 @@ def byte_rows(document: bytes, sizes: Sequence[int], num_buckets: int) -> list[l
 
 def patch_tokens(rows: Sequence[Sequence[int]], state: State, patch_length: int) -> Array:
     """Patches (n, C) of one document, given the rows of the n-grams that end at each byte."""
-    sums = np.zeros((math.ceil(len(rows) / patch_length), state["vectors"].shape[1]))
-    for position, found in enumerate(rows):
-        for row in found:
-            if row:
-                sums[position // patch_length] += state["vectors"][row]
-    tokens: Array = sums @ state["project.weight"].T / math.sqrt(patch_length * len(rows[0])) + state["project.bias"]
+    vectors = state["vectors"].copy()
+    vectors[0] = 0
+    sums = np.stack([vectors[list(found)].sum(axis=0) for found in rows])  # of each byte
+    count = math.ceil(len(rows) / patch_length)
+    if "convolution.weight" in state:
+        parts = [convolved(sums, state, i) for i in range(count * patch_length)]
+        found = np.stack([np.max(parts[i : i + patch_length], axis=0) for i in range(0, len(parts), patch_length)])
+    else:
+        parts = [sums[t * patch_length : (t + 1) * patch_length].sum(axis=0) for t in range(count)]
+        found = np.stack(parts) / math.sqrt(patch_length * len(rows[0]))
+    tokens: Array = found @ state["project.weight"].T + state["project.bias"]
     return tokens
+
+
+def convolved(sums: Array, state: State, position: int) -> Array:
+    """Rectified channels at a byte, of a convolution that reads 3 bytes before it, itself and 4 bytes after it."""
+    found = state["convolution.bias"].copy()
+    for offset in range(-3, 5):
+        if 0 <= position + offset < len(sums):
+            found += state["convolution.weight"][:, :, 3 + offset] @ sums[position + offset]
+    return np.maximum(found, 0)
 
 
 def patch_classifier(rows: Sequence[Sequence[int]], state: State, config: EncoderConfig, patch_length: int) -> Array:

@@ -11,6 +11,7 @@ import pytest
 from benchmarks.lib import record
 from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.record import Data
+from benchmarks.models import bytes as of_bytes
 from benchmarks.models import classification, forecasting, matching, runs
 from benchmarks.models.runs import Case, fingerprint
 from model.config.recipes import find_recipe, load_recipe
@@ -65,13 +66,14 @@ def constant_errors(name: str, data: object) -> Iterator[Data]:
 def trainer(monkeypatch: pytest.MonkeyPatch) -> Trainer:
     trainer = Trainer()
     monkeypatch.setattr(runs, "train", trainer.train)
-    for module in (classification, matching):
+    for module in (of_bytes, classification, matching):
         monkeypatch.setattr(module, "evaluate", trainer.evaluate)
     monkeypatch.setattr(forecasting, "evaluate_protocols", trainer.evaluate)
     monkeypatch.setattr(forecasting, "loaded", lambda *_: None)
     monkeypatch.setattr(forecasting, "baseline_errors", constant_errors)
     pairs = {"examples": 772, "accuracy": 0.75, "auc": 0.875}
     monkeypatch.setattr(classification, "tfidf", lambda: dict.fromkeys(classification.COMPARED, 87.5))
+    monkeypatch.setattr(of_bytes, "tfidf_of_bytes", lambda _: {"strength": 3.0, "accuracy": 0.875})
     monkeypatch.setattr(matching, "tfidf", lambda: {"all": pairs, "paper-disjoint": pairs})
     return trainer
 
@@ -103,6 +105,16 @@ def run_benchmark(benchmark: Benchmark, out: Path) -> Data:
                 "| ili | 24 | 0.615 ± 0.079 | 0.750 | 0.625 | 0.500 |",
                 "| ettm2 | 96 | 0.591 ± 0.079 | 0.633 ± 0.062 | 0.500 | 0.042 ± 0.018 |",
                 "at or below: S3Attention 5, FEDformer 5, repeat-last 16, seasonal naive 16, linear map 0.",
+            ],
+        ),
+        (
+            of_bytes.BENCHMARK,
+            17,
+            [
+                "| S3Attention | 3 | 58.07 ± 6.36 | 58.07 ± 6.36 | |",
+                "| no block | 3 | 58.85 ± 6.36 | 58.85 ± 6.36 | -0.78 ± 0.00 |",
+                "| no block, single bytes | 1 | 59.38 | 59.38 | -0.78 |",
+                "| TF-IDF + LR, labels alone | 1 | 87.50 | | |",
             ],
         ),
         (

@@ -25,17 +25,21 @@ Rows = st.lists(st.tuples(*[st.integers(0, NUM_ROWS)] * SIZES), min_size=1, max_
 AnyDocuments = st.lists(Rows, min_size=1, max_size=5)
 
 
-def new_model() -> tuple[PatchClassifier, reference.State]:
+both_stems = pytest.mark.parametrize("channels", [0, 5], ids=["sums", "convolution"])
+
+
+def new_model(channels: int = 0) -> tuple[PatchClassifier, reference.State]:
     """Return a model in training mode, which computes in double precision; in eval mode it sums in single precision."""
-    model = PatchClassifier(ENCODER, CONFIG, range(1, 1 + SIZES), CLASSES)
+    config = CONFIG.model_copy(update={"channels": channels})
+    model = PatchClassifier(ENCODER, config, range(1, 1 + SIZES), CLASSES)
     state = randomise(model)
     model.set_dropout(0.0, 0.0, 0.0)
     return model.train(), state
 
 
 @cache
-def random_model() -> tuple[PatchClassifier, reference.State]:
-    model, state = new_model()
+def random_model(channels: int = 0) -> tuple[PatchClassifier, reference.State]:
+    model, state = new_model(channels)
     return model.requires_grad_(False), state
 
 
@@ -52,20 +56,26 @@ def random_documents(count: int) -> list[Document]:
     return [list(map(tuple, generator.integers(0, NUM_ROWS + 1, (size, SIZES)).tolist())) for size in sizes]
 
 
+@both_stems
 @settings(max_examples=40)
-@given(AnyDocuments)
-def test_classifier_equals_reference_alone_beside_others_and_with_padding(documents: list[Document]) -> None:
-    model, state = random_model()
+@given(documents=AnyDocuments)
+def test_classifier_equals_reference_alone_beside_others_and_with_padding(
+    documents: list[Document], channels: int
+) -> None:
+    model, state = random_model(channels)
     for document, logits in zip(documents, model(*inputs(*documents)), strict=True):
         assert close(logits, reference.patch_classifier(document, state, ENCODER, PATCH))
         fitting = -(-len(document) // PATCH) * PATCH
         assert same(model(*inputs(document, length=fitting))[0], logits)
 
 
+@both_stems
 @settings(max_examples=40)
-@given(AnyDocuments, st.sampled_from([PATCH, 3 * PATCH]))
-def test_contributions_equal_reference_and_add_up_to_the_logits(documents: list[Document], stretch: int) -> None:
-    model, state = random_model()
+@given(documents=AnyDocuments, stretch=st.sampled_from([PATCH, 3 * PATCH]))
+def test_contributions_equal_reference_and_add_up_to_the_logits(
+    documents: list[Document], stretch: int, channels: int
+) -> None:
+    model, state = random_model(channels)
     num_stretches = LENGTH // stretch
     contributions = model.contributions(*inputs(*documents), num_stretches, stretch, in_int8=True)
     assert same(contributions.sum(dim=1) + model.head.bias, model(*inputs(*documents)))
@@ -109,8 +119,9 @@ def test_eval_mode_sums_the_same_in_single_precision() -> None:
     assert 0 < (found - expected).abs().max() <= largest * bound
 
 
-def test_gradient_reaches_every_parameter_but_not_the_row_of_no_ngram() -> None:
-    model, _ = new_model()
+@both_stems
+def test_gradient_reaches_every_parameter_but_not_the_row_of_no_ngram(channels: int) -> None:
+    model, _ = new_model(channels)
     every: Document = [(i % (NUM_ROWS + 1), 0) for i in range(LENGTH)]
     nn.functional.cross_entropy(model(*inputs(every, [(1, 2)], [(0, 0)])), torch.tensor([0, 1, 2])).backward()
     expect_gradient_everywhere(model)
@@ -131,8 +142,9 @@ def test_dropped_tokens_are_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     assert model.eval().embed(*inputs(document)).vectors[0, 1].any()
 
 
-def test_quantised_vectors_are_within_half_a_step() -> None:
-    model, _ = new_model()
+@both_stems
+def test_quantised_vectors_are_within_half_a_step(channels: int) -> None:
+    model, _ = new_model(channels)
     model.float().eval().requires_grad_(False)
     documents, table = inputs(*random_documents(20)), model.vectors.clone()
     before = model(*documents)

@@ -290,6 +290,17 @@ def test_answers_of_the_export_are_those_of_the_trained_model(
     ]
 
 
+def test_model_of_single_bytes_with_a_convolution_is_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The export compares both formats with PyTorch."""
+    keep_both_views(monkeypatch)
+    own_files(tmp_path)
+    stem = ("--set", "model.ngram_view.sizes=[1]", "--set", "model.vector_view.channels=4")
+    assert train(tmp_path, *UNLABELLED, *stem) == 0
+    assert "vector_view.convolution.weight" in state_of(tmp_path / RUN)
+    export(tmp_path / RUN, tmp_path / "exports")
+    assert {path.name for path in (tmp_path / "exports/films/1").iterdir()} >= {"model.onnx", "model.ts"}
+
+
 @pytest.mark.usefixtures("without_report")
 def test_evaluate_reproduces_the_results_in_the_manifest(folder: Path, exported: Path, tmp_path: Path) -> None:
     options = ("--data", folder / "films.jsonl", "--out", tmp_path / "export.json", "--device", "cpu")
