@@ -91,6 +91,16 @@ JOBS = (
         data=IMDB,
     ),
     Job(
+        "bytes",
+        "`imdb-bytes`, three seeds",
+        estimate_s=1500,
+        limit_s=3600,
+        program="benchmarks.models.bytes",
+        arguments=("--cases", "S3Attention"),
+        toy=("--toy",),
+        data=(*IMDB, "imdb_unlabelled.jsonl.xz"),
+    ),
+    Job(
         "speed",
         "speed and memory of every attention",
         estimate_s=240,
@@ -103,7 +113,7 @@ JOBS = (
         "other-tasks", "ListOps, Image and Retrieval", 2200, "listops|image|retrieval", "s3, as published", CIFAR + AAN
     ),
 )
-"""All jobs, in order of worth. Trainings are those of Table 8 of the S3Attention paper."""
+"""All jobs, in order of worth. Trainings but `bytes` are those of Table 8 of the S3Attention paper."""
 
 
 class Queue:

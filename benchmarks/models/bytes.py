@@ -19,7 +19,15 @@ from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.record import Data, Record, earlier, read
 from benchmarks.lib.table import table
 from benchmarks.models.classification import NGRAMS, NO_BLOCK, NO_SKELETON, gain, percent, tfidf
-from benchmarks.models.runs import Case, evaluate, options_of, revisions, trained, values_by_case
+from benchmarks.models.runs import (
+    Case,
+    evaluate,
+    options_of,
+    recorded_and_missing,
+    revisions,
+    trained,
+    values_by_case,
+)
 from model.config.data import DocumentsConfig
 from model.config.recipes import find_recipe, load_recipe
 from model.data.documents import LabelledDocuments, load_documents
@@ -47,18 +55,52 @@ CASES = (
     Case(SERVED + BYTES + ALONE, "imdb-bytes", 1, (*SINGLE, *LABELS)),
 )
 """Classifiers of bytes. The convolution reads 13 tokens, with about as many products as S3Attention."""
+TOY = Case(
+    "toy",
+    "imdb-bytes",
+    1,
+    (
+        *LABELS,
+        'data.name="synthetic"',
+        "data.validation_fraction=0.2",
+        "model.ngram_view.max_length=512",
+        "model.encoder.seq_len=64",
+        "model.vector_view.num_buckets=1024",
+        "training.epochs=1",
+        "training.batch_size=8",
+    ),
+)
+"""A classifier that is trained within seconds on generated documents."""
 TFIDF = "TF-IDF + LR"
 NUM_HASHES = 2**20
 STRENGTHS = (1.0, 3.0, 10.0, 30.0, 100.0)
 """Values of C of logistic regression, of which the validation reviews choose."""
 
 
+def options(parser: argparse.ArgumentParser) -> None:
+    """Add the command-line options."""
+    options_of(NAME)(parser)
+    parser.add_argument("--toy", action="store_true", help="try the benchmark on generated documents")
+
+
 def measure(args: argparse.Namespace) -> Iterator[Data]:
     """Measure TF-IDF; train and evaluate the missing runs."""
-    rival = earlier(NAME, args.out).get("tfidf") or tfidf_of_bytes(args.data_dir)
-    yield {**earlier(NAME, args.out), "tfidf": rival}
-    for found in trained(NAME, CASES, args, evaluate):
-        yield {**found, "tfidf": rival}
+    before = earlier(NAME, args.out)
+    if not args.toy and "tfidf" not in before:
+        before = {"runs": [], **before, "tfidf": tfidf_of_bytes(args.data_dir)}
+        yield before
+    for found in trained(NAME, cases_of(args), args, evaluate):
+        yield {**before, **found}
+
+
+def missing(args: argparse.Namespace) -> list[str]:
+    """The runs that the record lacks."""
+    return [f"{case.name} {seed}" for case, seed in recorded_and_missing(NAME, cases_of(args), args)[1]]
+
+
+def cases_of(args: argparse.Namespace) -> tuple[Case, ...]:
+    """The cases of a command line."""
+    return (TOY,) if args.toy else CASES
 
 
 def tfidf_of_bytes(data_dir: Path) -> Data:
@@ -94,7 +136,7 @@ def report(record: Record) -> str:
     """Report: accuracy by parts, beside words and TF-IDF."""
     found, words = values_by_case(record.data["runs"]), values_by_case(read("classification").data["runs"])
     named = {
-        **{case.name: found[case.name] for case in CASES if case.name in found},
+        **{case.name: found[case.name] for case in (*CASES, TOY) if case.name in found},
         "words: imdb-s3": words["imdb"],
         "words: n-gram view, labels alone": words["n-gram view alone, labels only"],
     }
@@ -107,8 +149,13 @@ def report(record: Record) -> str:
         ]
         for name, runs in named.items()
     ]
-    rival = record.data["tfidf"]
-    rows.append([TFIDF + ALONE, "1", f"{100 * rival['accuracy']:.2f}", "", ""])
+    note = ""
+    if rival := record.data.get("tfidf"):
+        rows.append([TFIDF + ALONE, "1", f"{100 * rival['accuracy']:.2f}", "", ""])
+        note = (
+            f"{TFIDF}: n-grams of 3 to 6 bytes, hashed into {NUM_HASHES:,} columns, and logistic regression with C = "
+            f"{rival['strength']:g}, chosen on validation. Of words (`text_tfidf`): {tfidf()['imdb']:.2f}."
+        )
     return "\n".join(
         [
             "Accuracy on the whole test split of IMDb in %, mean ± standard deviation over seeds. The first rows are "
@@ -117,8 +164,7 @@ def report(record: Record) -> str:
             "view that does not lower the cross-entropy on validation by more than a standard error is left out. Gains "
             "are differences, seed by seed, of S3Attention that learns from the same to the row.",
             "",
-            f"{TFIDF}: n-grams of 3 to 6 bytes, hashed into {NUM_HASHES:,} columns, and logistic regression with C = "
-            f"{rival['strength']:g}, chosen on validation. Of words (`text_tfidf`): {tfidf()['imdb']:.2f}.",
+            note,
             "",
             table(["model", "seeds", "accuracy", "ECE", "gain of S3Attention"], rows),
             revisions(record.data["runs"]),
@@ -129,20 +175,21 @@ def report(record: Record) -> str:
 def draw(record: Record, path: Path) -> None:
     """Chart of the accuracies."""
     found = values_by_case(record.data["runs"])
-    names = [case.name for case in CASES if case.name in found]
+    names = [case.name for case in (*CASES, TOY) if case.name in found]
     means = [statistics.mean(100 * run["accuracy", "windows"] for run in found[name]) for name in names]
     figure, (axes,) = chart.figure((8, 4))
     axes.barh(range(len(names)), means, color="C0")
-    axes.axvline(100 * record.data["tfidf"]["accuracy"], color="black", label=TFIDF + " of bytes")
+    if rival := record.data.get("tfidf"):
+        axes.axvline(100 * rival["accuracy"], color="black", label=TFIDF + " of bytes")
+        axes.legend()
     axes.set(xlabel="accuracy on IMDb, %", yticks=range(len(names)), xlim=(min(means) - 1, max(means) + 0.5))
     axes.set_yticklabels(names)
     axes.invert_yaxis()
-    axes.legend()
     chart.save(figure, path)
 
 
 BENCHMARK = Benchmark.of(
-    "Classifiers of bytes", measure, report, draw, options_of(NAME), ("torch", "numpy", "scikit-learn")
+    "Classifiers of bytes", measure, report, draw, options, ("torch", "numpy", "scikit-learn"), missing
 )
 
 if __name__ == "__main__":

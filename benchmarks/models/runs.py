@@ -85,6 +85,24 @@ def options_of(name: str, sets: Iterable[str] = (), *default: str) -> Callable[[
     return add
 
 
+def recorded_and_missing(
+    name: str, cases: Sequence[Case], args: argparse.Namespace
+) -> tuple[list[Data], list[tuple[Case, int]]]:
+    """Recorded runs of a benchmark's present cases, and the cases and seeds that the record lacks.
+
+    Raises: ValueError for an unknown case in `args.cases`.
+    """
+    current = {case.name: case.fingerprint for case in cases}
+    runs = [run for run in record.earlier(name, args.out).get("runs", []) if run["recipe"] == current.get(run["case"])]
+    done = {(run["case"], run["seed"]) for run in runs}
+    if unknown := set(args.cases or ()) - current.keys():
+        raise ValueError(f"--cases must be among {', '.join(current)}, not {', '.join(sorted(unknown))}")
+    wanted = [case for case in cases if not args.cases or case.name in args.cases]
+    seeds = range(max(case.seeds for case in wanted))
+    every = [(case, seed) for seed in seeds for case in wanted if seed < case.seeds]
+    return runs, [(case, seed) for case, seed in every if (case.name, seed) not in done]
+
+
 def trained(
     name: str, cases: Sequence[Case], args: argparse.Namespace, results_of: Callable[[Path, Path], Any]
 ) -> Iterator[Data]:
@@ -99,16 +117,7 @@ def trained(
         results_of: (folder of a trained run, data folder) -> its results as JSON.
 
     """
-    current = {case.name: case.fingerprint for case in cases}
-    runs = [run for run in record.earlier(name, args.out).get("runs", []) if run["recipe"] == current.get(run["case"])]
-    done = {(run["case"], run["seed"]) for run in runs}
-    if unknown := set(args.cases or ()) - current.keys():
-        raise ValueError(f"--cases must be among {', '.join(current)}, not {', '.join(sorted(unknown))}")
-    wanted = [case for case in cases if not args.cases or case.name in args.cases]
-    missing = [
-        (case, seed) for seed in range(max(case.seeds for case in wanted)) for case in wanted if seed < case.seeds
-    ]
-    missing = [(case, seed) for case, seed in missing if (case.name, seed) not in done]
+    runs, missing = recorded_and_missing(name, cases, args)
     for case, seed in tqdm(missing, unit="run"):
         folder = train(case.recipe, (*case.overrides, f"seed={seed}"), args.runs / case.folder, args.data_dir)
         found = {"case": case.name, "seed": seed, "recipe": case.fingerprint, "revision": git_revision()}
