@@ -98,7 +98,7 @@ JOBS = (
         program="benchmarks.models.bytes",
         arguments=("--cases", "S3Attention"),
         toy=("--toy",),
-        data=(*IMDB, "imdb_unlabelled.jsonl.xz"),
+        data=(*IMDB, "imdb_unsup.jsonl.xz"),
     ),
     Job(
         "speed",
