@@ -36,7 +36,7 @@ NAME = "bytes"
 SERVED = "S3Attention"
 LABELS = ("data.unlabelled=false",)
 NO_FOURIER = ("model.encoder.options.use_fourier=false",)
-SINGLE = ("model.ngram_view.sizes=[1]", "model.vector_view.channels=96", "training.epochs=6")
+SINGLE = ("model.ngram_view.sizes=[1]", "model.vector_view.channels=96")
 ALONE, BYTES = ", labels alone", ", single bytes"
 """Ends of the names of cases: without unlabelled reviews; of single bytes, read by a convolution."""
 CASES = (
