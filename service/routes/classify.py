@@ -89,8 +89,7 @@ class ClassifyLines(BulkResponse[LocatedText | SentRecording]):
     async def answer(self, content: LocatedText | SentRecording) -> dict[str, Any]:
         """Classify one document or recording."""
         if isinstance(content, LocatedText):
-            with rename_places(lambda _: content.place):
-                (answer,) = await self._classify([content])
+            (answer,) = await self._classify([content])
             return answer
         options, series = self._options, self._model(SeriesClassification)
         checked = await CheckedRecordings.of(series.task, [content], most=MAX_LINE_VALUES, detail=options.detail)
@@ -112,7 +111,8 @@ class ClassifyLines(BulkResponse[LocatedText | SentRecording]):
             check_size(text.place, text.document, self._settings.max_document_bytes)
         model, count, is_group = self._model(Classification), count_items(documents), len(texts) > 1
         start = functools.partial(model.task.classify, documents, self._options.on_overflow)
-        found = await self.run(model, start, count, is_group=is_group)
+        with rename_places(lambda _: texts[0].place):  # lines of a group are computed alone after an error
+            found = await self.run(model, start, count, is_group=is_group)
         answers = await offload(count, lambda: [one.as_json(self._options) for one in found])
         return [{**model_fields(model), **answer} for answer in answers]
 
