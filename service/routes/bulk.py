@@ -6,12 +6,14 @@ lines are not affected.
 """
 
 import asyncio
+import itertools
 import logging
 import re
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import orjson
 from pydantic import ValidationError
@@ -27,6 +29,7 @@ from service.engine.served import AnyModel
 from service.errors import (
     DeadlineExceeded,
     MalformedInput,
+    NotReady,
     Overloaded,
     PayloadTooLarge,
     ShuttingDown,
@@ -49,12 +52,16 @@ MAX_PENDING_LINES = 64
 """Maximum number of lines whose response has not been sent: enough to fill the batches of every slot."""
 MAX_PENDING_BYTES = 8 * 2**20
 """Maximum total size of these lines and of the details in their answers; one line alone may have more."""
+GROUP_BYTES = 4096
+"""Maximum size of a line that is computed together with others."""
 BLANK_LINES = re.compile(rb"\n[ \t\r\v\f\n]*\n")
 """Blank lines after a line. A small compressed body can contain millions; handling each one would take seconds."""
 RETRY_S = 0.1
 """Time between two attempts to enqueue a line while the queue is full."""
 POLL_S = 1.0
 """Time between two checks whether the server is draining, while the client sends nothing."""
+OF_ALL_LINES = (DeadlineExceeded, NotReady, ShuttingDown)
+"""Errors that a line computed alone would have, too."""
 
 
 class BulkResponse(Response, ABC, Generic[T]):
@@ -67,6 +74,8 @@ class BulkResponse(Response, ABC, Generic[T]):
     """
 
     media_type = NDJSON
+    most_together: ClassVar[int] = 1
+    """Maximum number of consecutive lines that are computed together, which takes less time."""
 
     def __init__(self, context: RequestContext, parse: Callable[[bytes], "ParsedLine[T]"]) -> None:
         super().__init__()
@@ -79,7 +88,9 @@ class BulkResponse(Response, ABC, Generic[T]):
         self._path = context.path
         self._body = context.body
         self._body.unlimit()
-        self._answers: asyncio.Queue[tuple[asyncio.Task[bytes], int] | None] = asyncio.Queue()
+        self._groups = deque[Group]()
+        self._has_group = asyncio.Event()
+        self._is_read = False
         self._pending_lines = self._pending_bytes = self._partial_bytes = 0
         self._has_room = asyncio.Event()
         self._waited_s = 0.0
@@ -92,6 +103,10 @@ class BulkResponse(Response, ABC, Generic[T]):
     async def answer(self, content: T) -> dict[str, Any]:
         """The answer to a line. Raises: LongdocError."""
 
+    async def answers(self, contents: Sequence[T]) -> list[dict[str, Any]]:
+        """The answers to at most `most_together` lines. Raises: LongdocError if one of them has none."""
+        return [await self.answer(content) for content in contents]
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response. Raises: InvalidInput if the body has no lines; ClientDisconnect."""
         del scope, receive
@@ -103,15 +118,14 @@ class BulkResponse(Response, ABC, Generic[T]):
         with CancelOnDisconnect() as scope:
             reader = scope.watch(self._read())
             try:
-                while (entry := await self._answers.get()) is not None:
-                    answer, size = entry
-                    body = await answer
+                while ended := await self._next_answers():
                     if not has_started:
                         has_started = True
                         await send(start)
+                    body = b"".join(group.answer.result() for group in ended)
                     await send({"type": "http.response.body", "body": body, "more_body": True})
-                    self._pending_lines -= 1
-                    self._pending_bytes -= size
+                    self._pending_lines -= sum(group.lines for group in ended)
+                    self._pending_bytes -= sum(group.bytes for group in ended)
                     self._count_held(self._partial_bytes)
                     self._has_room.set()
                 if reader.done():
@@ -120,36 +134,51 @@ class BulkResponse(Response, ABC, Generic[T]):
                     raise InvalidInput.at("body", "at least 1 line is needed")
                 await send({"type": "http.response.body", "body": b""})
             finally:
-                while not self._answers.empty():
-                    if (entry := self._answers.get_nowait()) is not None:
-                        entry[0].cancel()
+                for group in self._groups:
+                    group.answer.cancel()
+
+    async def _next_answers(self) -> list["Group"]:
+        """Wait for the next group; returns it with those after it that have ended, too. Empty after the last one."""
+        while not self._groups and not self._is_read:
+            self._has_group.clear()
+            await self._has_group.wait()
+        if self._groups:
+            await self._groups[0].answer
+        ended = list[Group]()
+        while self._groups and self._groups[0].answer.done():
+            ended.append(self._groups.popleft())
+        return ended
 
     async def _read(self) -> None:
-        """Start a task per line, within the limits; then wait for the disconnect. Raises: ClientDisconnect."""
+        """Start a task per group, within the limits; then wait for the disconnect. Raises: ClientDisconnect."""
         index = 0
         try:
-            async for line in self._split():
-                size = len(line) + self.answer_bytes(line)
-                while self._pending_lines and (
-                    self._pending_lines >= MAX_PENDING_LINES or self._pending_bytes + size > MAX_PENDING_BYTES
-                ):
-                    await self._wait_for_room()
-                self._add(self._answer(index, line), size)
-                index += 1
+            async for lines in self._split():
+                for group in grouped(lines, self.most_together):
+                    size = sum(len(line) + self.answer_bytes(line) for line in group)
+                    while self._pending_lines and (
+                        self._pending_lines + len(group) > MAX_PENDING_LINES
+                        or self._pending_bytes + size > MAX_PENDING_BYTES
+                    ):
+                        await self._wait_for_room()
+                    self._add(self._answer(index, group), len(group), size)
+                    index += len(group)
         except LongdocError as error:  # no further line is read
-            self._add(self._reject(index, error), 0)
+            self._add(self._reject(index, error), 1, 0)
         finally:
-            self._answers.put_nowait(None)
+            self._is_read = True
+            self._has_group.set()
         while (await self._body.raw())["type"] != "http.disconnect":  # drop the rest of the body
             pass
         raise ClientDisconnect
 
-    def _add(self, work: Any, size: int) -> None:
-        """Start a task that answers a line; `size` is the number of bytes that the line and its answer hold."""
-        self._pending_lines += 1
+    def _add(self, work: Coroutine[Any, Any, bytes], lines: int, size: int) -> None:
+        """Start a task that answers a group; `size` is the number of bytes that its lines and their answers hold."""
+        self._pending_lines += lines
         self._pending_bytes += size
         self._count_held(0)
-        self._answers.put_nowait((asyncio.create_task(work), size))
+        self._groups.append(Group(asyncio.create_task(work), lines, size))
+        self._has_group.set()
 
     async def _wait_for_room(self) -> None:
         self._has_room.clear()
@@ -160,8 +189,8 @@ class BulkResponse(Response, ABC, Generic[T]):
         self._partial_bytes = partial_bytes
         self._body.hold(self._pending_bytes + partial_bytes)
 
-    async def _split(self) -> AsyncIterator[bytes]:
-        """Lines of the body, without blank ones. Of a line that is too long, one byte more than the limit is kept.
+    async def _split(self) -> AsyncIterator[list[bytes]]:
+        """Lines of each chunk, without blank ones. Of a line that is too long, one byte more than the limit is kept.
 
         Raises: Overloaded if all requests together hold too many bytes and no line is pending; PayloadTooLarge if
             there are as many bytes of blank lines as a body may have.
@@ -173,12 +202,15 @@ class BulkResponse(Response, ABC, Generic[T]):
             if not size and not rest.isspace() and rest:
                 self._waited_s = 0.0  # a line begins
             blank += len(chunk)
+            lines = list[bytes]()
             for end in ends:
                 parts.append(end[: limit - size])
                 if line := self._strip(b"".join(parts)):
-                    self._waited_s, blank = 0.0, 0
-                    yield line
+                    lines.append(line)
                 parts, size = [], 0
+            if lines:
+                self._waited_s, blank = 0.0, 0
+                yield lines
             parts.append(rest[: limit - size])
             size += len(parts[-1])
             if rest and not rest.isspace():
@@ -190,7 +222,7 @@ class BulkResponse(Response, ABC, Generic[T]):
                 await self._wait_for_room()
             self._body.check()
         if line := self._strip(b"".join(parts)):
-            yield line
+            yield [line]
 
     def _strip(self, line: bytes) -> bytes:
         """Strip whitespace from a line; a truncated line is returned unchanged."""
@@ -224,42 +256,63 @@ class BulkResponse(Response, ABC, Generic[T]):
             if not message.get("more_body", False):
                 return
 
-    async def _answer(self, index: int, line: bytes) -> bytes:
-        """One line of the response."""
-        fields: dict[str, Any] = {"index": index}
+    async def _answer(self, first: int, lines: Sequence[bytes]) -> bytes:
+        """Lines of the response to consecutive lines, of which the first one has the index `first`."""
+        parsed = [await self._parse(line) for line in lines]
+        valid = [content for _, content in parsed if not isinstance(content, Exception)]
+        found: Iterable[dict[str, Any] | Exception] = ()
         try:
-            if len(line) > self._settings.max_body_bytes:
-                raise PayloadTooLarge(f"the line is longer than {self._settings.max_body_bytes} bytes")
-            line_id, content = await self._parse(line)
-            if line_id is not None:
-                fields["id"] = line_id
-            if isinstance(content, LongdocError):
-                raise content
-            result = await self.answer(content)
+            if valid:
+                found = await self.answers(valid)
         except Exception as error:
-            if not isinstance(error, LongdocError):
-                log.exception("line %d failed", index)
-            clear_tracebacks(error)
-            failed = failure(error, self._path)
-            result = {"error": problem(replace(failed, detail=f"input {index}: {failed.detail}"))}
-        return self._line({**fields, **result})
+            if len(valid) > 1 and not isinstance(error, OF_ALL_LINES):
+                alone = (self._answer(first + i, [line]) for i, line in enumerate(lines))
+                return b"".join(await asyncio.gather(*alone))
+            found = itertools.repeat(error)
+        answers = iter(found)
+        return b"".join(
+            self._line(first + i, line_id, content if isinstance(content, Exception) else next(answers))
+            for i, (line_id, content) in enumerate(parsed)
+        )
 
     async def _parse(self, line: bytes) -> "ParsedLine[T]":
-        """Parse a line. Raises: DeadlineExceeded, NotReady."""
+        """Parse a line; its content is an error if that is not possible."""
+        if len(line) > self._settings.max_body_bytes:
+            return ParsedLine(None, PayloadTooLarge(f"the line is longer than {self._settings.max_body_bytes} bytes"))
         try:
+            if is_quick(line):
+                return self._parse_line(line)
             async with asyncio.timeout(self._deadline_s):
-                return self._parse_line(line) if is_quick(line) else await self._parser.run(self._parse_line, line)
+                return await self._parser.run(self._parse_line, line)
         except TimeoutError:
-            raise DeadlineExceeded("the deadline passed before the line was parsed") from None
+            return ParsedLine(None, DeadlineExceeded("the deadline passed before the line was parsed"))
+        except Exception as error:
+            return ParsedLine(None, error)
+
+    def _line(self, index: int, line_id: str | int | None, result: dict[str, Any] | Exception) -> bytes:
+        """A line of the response."""
+        fields = {"index": index} if line_id is None else {"index": index, "id": line_id}
+        if isinstance(result, Exception):
+            if not isinstance(result, LongdocError):
+                log.error("line %d failed", index, exc_info=result)
+            clear_tracebacks(result)
+            failed = failure(result, self._path)
+            result = {"error": problem(replace(failed, detail=f"input {index}: {failed.detail}"))}
+        return orjson.dumps({**fields, **result}, option=orjson.OPT_APPEND_NEWLINE)
 
     async def _reject(self, index: int, error: LongdocError) -> bytes:
-        return self._line({"index": index, "error": problem(failure(error, self._path))})
-
-    def _line(self, content: Mapping[str, Any]) -> bytes:
+        """The last line of the response, after which no line of the body is read."""
+        content = {"index": index, "error": problem(failure(error, self._path))}
         return orjson.dumps(content, option=orjson.OPT_APPEND_NEWLINE)
 
-    async def run(self, model: AnyModel, start: Callable[[], Computation[A]], items: int) -> A:
-        """Run a computation that `start` returns; retry while the queue is full. Raises: as `ServedModel.run`."""
+    async def run(
+        self, model: AnyModel, start: Callable[[], Computation[A]], items: int, *, is_group: bool = False
+    ) -> A:
+        """Run a computation that `start` returns; retry while the queue is full, unless it is that of several lines.
+
+        Raises: as `ServedModel.run`.
+
+        """
         loop = asyncio.get_running_loop()
         now = loop.time()
         deadline = limited(now + self._settings.deadline_s, now + self._deadline_s)
@@ -267,6 +320,8 @@ class BulkResponse(Response, ABC, Generic[T]):
             try:
                 answer, timing = await model.run(start(), deadline, items=items, bulk=True)
             except Overloaded:
+                if is_group:  # there may be room for a single line
+                    raise
                 if loop.time() + RETRY_S > deadline:
                     model.metrics.rejected("overloaded")
                     raise
@@ -284,11 +339,33 @@ def _deadline_s(context: RequestContext) -> float:
     return context.runtime.settings.deadline_s
 
 
+class Group(NamedTuple):
+    """Consecutive lines that are computed together."""
+
+    answer: asyncio.Task[bytes]
+    lines: int
+    """Number of lines."""
+    bytes: int
+    """Bytes of the lines, and at most of the details in their answers."""
+
+
+def grouped(lines: Sequence[bytes], most: int) -> Iterator[list[bytes]]:
+    """Groups of at most `most` consecutive lines of at most GROUP_BYTES; a longer line is a group of its own."""
+    group = list[bytes]()
+    for line in lines:
+        if group and (len(group) == most or len(line) > GROUP_BYTES or len(group[0]) > GROUP_BYTES):
+            yield group
+            group = []
+        group.append(line)
+    if group:
+        yield group
+
+
 class ParsedLine(NamedTuple, Generic[T]):
-    """The content of a line."""
+    """The content of a line, or why it has none."""
 
     id: str | int | None
-    content: T | LongdocError
+    content: T | Exception
 
 
 def parse_line(schema: type[L], read: Callable[[L], T], line: bytes) -> ParsedLine[T]:

@@ -1,6 +1,7 @@
 """`POST /v1/classify`: labels of documents, sent as JSON, text, bytes or NDJSON, and of series in JSON or NDJSON."""
 
 import functools
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple, TypeVar
 
@@ -46,6 +47,8 @@ class ClassifyLines(BulkResponse[LocatedText | SentRecording]):
     Raises: InvalidInput, ModelNotFound.
     """
 
+    most_together = 16
+
     def __init__(self, context: RequestContext) -> None:
         options = read_query(context, ClassifyOptions)
         self._all, self._name = context.runtime.models, options.model
@@ -85,18 +88,33 @@ class ClassifyLines(BulkResponse[LocatedText | SentRecording]):
     @override
     async def answer(self, content: LocatedText | SentRecording) -> dict[str, Any]:
         """Classify one document or recording."""
-        options = self._options
-        if isinstance(content, SentRecording):
-            series = self._model(SeriesClassification)
-            checked = await CheckedRecordings.of(series.task, [content], most=MAX_LINE_VALUES, detail=options.detail)
-            (recording,) = await self.run(series, lambda: checked.classify(options), checked.items)
-            return {**model_fields(series), **recording.as_json(options)}
-        place, document = content
-        check_size(place, document, self._settings.max_document_bytes)
-        model, count = self._model(Classification), count_items([document])
-        with rename_places(lambda _: place):
-            (found,) = await self.run(model, lambda: model.task.classify([document], options.on_overflow), count)
-        return {**model_fields(model), **await offload(count, found.as_json, options)}
+        if isinstance(content, LocatedText):
+            (answer,) = await self._classify([content])
+            return answer
+        options, series = self._options, self._model(SeriesClassification)
+        checked = await CheckedRecordings.of(series.task, [content], most=MAX_LINE_VALUES, detail=options.detail)
+        (recording,) = await self.run(series, lambda: checked.classify(options), checked.items)
+        return {**model_fields(series), **recording.as_json(options)}
+
+    @override
+    async def answers(self, contents: Sequence[LocatedText | SentRecording]) -> list[dict[str, Any]]:
+        """Classify documents together, or recordings one after the other."""
+        texts = [content for content in contents if isinstance(content, LocatedText)]
+        if 1 < len(contents) == len(texts):
+            return await self._classify(texts)
+        return await super().answers(contents)
+
+    async def _classify(self, texts: Sequence[LocatedText]) -> list[dict[str, Any]]:
+        """Classify documents."""
+        documents = [text.document for text in texts]
+        for text in texts:
+            check_size(text.place, text.document, self._settings.max_document_bytes)
+        model, count, is_group = self._model(Classification), count_items(documents), len(texts) > 1
+        start = functools.partial(model.task.classify, documents, self._options.on_overflow)
+        with rename_places(lambda _: texts[0].place):  # lines of a group are computed alone after an error
+            found = await self.run(model, start, count, is_group=is_group)
+        answers = await offload(count, lambda: [one.as_json(self._options) for one in found])
+        return [{**model_fields(model), **answer} for answer in answers]
 
 
 def _choose_any(models: Models, name: str | None) -> dict[type[Task], AnyModel]:

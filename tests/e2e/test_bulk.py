@@ -319,7 +319,7 @@ def test_upload_ends_with_shutting_down_when_the_server_stops(
         sender = threading.Thread(target=keep_sending)
         if not is_silent:
             sender.start()
-        answers += [json.loads(chunk) for chunk in chunks]
+        answers += parsed(b"".join(chunks))
         has_ended.set()
         if not is_silent:
             sender.join()

@@ -11,6 +11,7 @@ import pytest
 from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
+from artifact.errors import InferenceFailed
 from service.batching.batcher import Batcher
 from service.routes import bulk, classify
 from service.settings import Settings
@@ -43,7 +44,7 @@ async def answers_to(*parts: bytes, settings: Settings = BRIEF) -> list[dict[str
     start, *bodies, end = await answer_to(asked)
     asked.runtime.close()
     assert (start["status"], end) == (200, {"type": "http.response.body", "body": b""})
-    return [json.loads(message["body"]) for message in bodies]
+    return [json.loads(line) for message in bodies for line in message["body"].splitlines()]
 
 
 async def post(client: ServingClient, body: bytes | AsyncIterator[bytes], query: str = "") -> httpx.Response:
@@ -91,6 +92,30 @@ async def test_more_lines_than_the_read_ahead_limit_are_answered_in_order(monkey
     async with serving(classifier()) as client:
         found = await ask(client, lines(*({"id": number, "text": "+"} for number in range(9))))
     assert [line["id"] for line in found] == list(range(9))
+
+
+def test_groups_hold_consecutive_short_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "GROUP_BYTES", 3)
+    body = [b"1", b"22", b"333", b"4444", b"5", b"66666", b"777777", b"8", b"9"]
+    together = [[b"1", b"22"], [b"333"], [b"4444"], [b"5"], [b"66666"], [b"777777"], [b"8", b"9"]]
+    assert list(bulk.grouped(body, 2)) == together
+    assert list(bulk.grouped(body, 1)) == [[line] for line in body]
+    assert list(bulk.grouped([], 2)) == []
+
+
+async def test_group_whose_batch_fails_is_computed_line_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    infer = Batcher.infer
+
+    async def failing(self: Batcher, rows: list[bytes], *given: Any, **options: Any) -> Any:
+        if b"-" in rows:
+            raise InferenceFailed("the backend failed on this input")
+        return await infer(self, rows, *given, **options)
+
+    monkeypatch.setattr(Batcher, "infer", failing)
+    async with serving(classifier()) as client:
+        found = await ask(client, lines({"text": "+"}, {"text": "-"}, {"text": "++"}))
+    assert [line.get("label", "failed") for line in found] == ["positive", "failed", "positive"]
+    assert found[1]["error"]["code"] == "inference_failed"
 
 
 @pytest.mark.parametrize("size", [1, 7])
@@ -177,17 +202,24 @@ async def test_line_waits_for_room_in_the_queue(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.usefixtures("one_slot")
 async def test_line_that_finds_no_room_until_its_deadline_is_rejected_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two lines are computed and queued; a group of two finds no room, nor does each line of it."""
     monkeypatch.setattr(bulk, "RETRY_S", PATIENCE_S)
     model = classifier()
     backend_of(model).gate.clear()
+
+    async def parts() -> AsyncIterator[bytes]:
+        for count in (1, 1, 2):
+            yield lines(*({"text": "+"} for _ in range(count))) + b"\n"
+
     async with serving(model, settings=Settings(max_queue_rows=1, deadline_s=PATIENCE_S)) as client:
         async with asyncio.TaskGroup() as group:
-            asking = group.create_task(ask(client, lines(*({"text": "+"} for _ in range(4)))))
+            asking = group.create_task(ask(client, parts()))
             name, labels = "longdoc_requests_rejected_total", {"model": "mood", "reason": "overloaded"}
             await wait_until_async(lambda: client.count(name, **labels))
             backend_of(model).gate.set()
         codes = [line["error"]["code"] for line in asking.result() if "error" in line]
         assert codes == ["overloaded"] * int(client.count(name, **labels))
+        assert len(codes) == 2
 
 
 async def test_internal_error_gives_an_error_line_in_its_position(monkeypatch: pytest.MonkeyPatch) -> None:
