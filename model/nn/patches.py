@@ -13,7 +13,7 @@ from model.nn.stem import table_rows
 from model.nn.tokens import TokenClassifier, Tokens
 
 INITIAL_DEVIATION = 0.05
-"""Standard deviation of the vectors before training."""
+"""Standard deviation of the vectors before training; 1 if a convolution reads them."""
 KERNEL_BYTES = 8
 """Bytes that the convolution reads."""
 
@@ -39,7 +39,7 @@ class PatchClassifier(TokenClassifier):
     Deviates:   there, they are added to the vectors of single bytes. Here, a size of 1 stands for single bytes.
     """
 
-    rates: ClassVar[dict[str, float]] = {"head": 3.0, "evidence": 3.0}
+    rates: ClassVar[dict[str, float]] = {"head": 3.0, "evidence": 3.0, "convolution": 2.5}
     """Learning rate multipliers by parameter prefix."""
 
     def __init__(
@@ -50,7 +50,7 @@ class PatchClassifier(TokenClassifier):
         width, channels = config.vector_dim, config.channels
         self.convolution = nn.Conv1d(width, channels, KERNEL_BYTES) if channels else None
         self.project = nn.Linear(channels or width, encoder.dim)
-        nn.init.normal_(self.vectors[1:], std=INITIAL_DEVIATION)
+        nn.init.normal_(self.vectors[1:], std=1.0 if channels else INITIAL_DEVIATION)
         nn.init.zeros_(self.evidence.weight)
 
     def rows(self, hashes: Tensor, length: int) -> Tensor:
