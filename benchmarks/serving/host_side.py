@@ -20,9 +20,10 @@ from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.interleave import interleave
 from benchmarks.lib.load import closed_loop, post, run
 from benchmarks.lib.processes import cpu_s, descendants
-from benchmarks.lib.record import Data, Record
+from benchmarks.lib.record import Data, Record, read
 from benchmarks.lib.servers import PACKAGES, Server, document, server
 from benchmarks.lib.table import median_and_range, table
+from benchmarks.serving.null_service import gpu_batches_ms
 
 LENGTHS = (256, 4096)
 """Bytes of a document."""
@@ -58,13 +59,18 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def measure(args: argparse.Namespace) -> Iterator[Data]:
     """Measure all cases in turns."""
+    gpu = read("gpu").data
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, cores[1:2] or cores)
     with server(["-m", "benchmarks.serving.null_service", "--gpu"], {cores[0]}) as target:
         cases = [(length, way) for length in LENGTHS for way in WAYS]
         turns = {case: functools.partial(measure_case, target, *case, args.seconds) for case in cases}
         measured = interleave(turns, args.rounds)
-    yield {"cases": [{"bytes": length, **way._asdict(), "rounds": measured[length, way]} for length, way in cases]}
+    yield {
+        "gpu": gpu["device"].partition(",")[0],
+        "gpu_batches_ms": gpu_batches_ms(gpu),
+        "cases": [{"bytes": length, **way._asdict(), "rounds": measured[length, way]} for length, way in cases],
+    }
 
 
 def body(way: Way, length: int) -> bytes:
@@ -132,15 +138,22 @@ def report(record: Record) -> str:
     columns = ["documents/s", "processor time, µs", "documents/s of a core", "p50 ms", "p99 ms", "rows of a batch"]
     columns += ["server's share", "load's share"]
     text = (
-        "Instead of computing, the backend sleeps as long as the H200 of the [record](../gpu/report.md) takes for a "
-        "batch of `imdb-s3`. The server has one core, the load another. 256 documents are in flight: 256 connections "
-        "with one document in each request, 8 with 32 documents, 4 with 256 lines, of which 64 are computed at once. "
-        f"Medians of {settings['rounds']} rounds of {settings['seconds']:g} s in turns; of documents/s also lowest to "
-        "highest.\n\n"
+        f"Instead of computing, the backend sleeps as long as the GPU, {record.data['gpu']}, takes for a batch of "
+        "`imdb-s3` ([report](../gpu/report.md)). The server has one core, the load another. 256 documents are in "
+        "flight: 256 connections with one document in each request, 8 with 32 documents, 4 with 256 lines, of which 64 "
+        f"are computed at once. Medians of {settings['rounds']} rounds of {settings['seconds']:g} s in turns; of "
+        "documents/s also lowest to highest.\n\n"
         "Processor time: of the server, for each document. Documents/s of a core: its inverse. Latency: of a request. "
         "Server's share: of its core. Load's share: of the time in which it ran or waited for its core.\n\n"
         f"{table(['bytes', 'documents of a request', *columns], rows, left=2)}"
     )
+    batches_ms = record.data["gpu_batches_ms"]
+    rates = [
+        [f"{int(bucket):,}", *(f"{1e3 * int(count) / ms:.0f}" for count, ms in of.items())]
+        for bucket, of in batches_ms.items()
+    ]
+    counts = [str(count) for count in next(iter(batches_ms.values()))]
+    text += f"\nDocuments/s of the GPU alone, by rows of a batch:\n\n{table(['bytes', *counts], rates)}"
     if busy:
         text += f"\nIn these rows, the load had more than {BUSY:g} of its core, or other processes had it: the service "
         text += f"may answer more.\n\n{''.join(busy)}"

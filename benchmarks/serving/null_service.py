@@ -7,6 +7,7 @@ batches. --make asgi: uvicorn alone, the lower bound of the overhead. Used by `b
 
 import argparse
 import dataclasses
+import functools
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping
@@ -72,24 +73,25 @@ class NullBackend:
         return {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
 
 
-def gpu_batch_s(data: Data) -> BatchSeconds:
-    """Seconds of a batch on the GPU of the record `gpu`, which pads it; interpolated between measured sizes.
+def gpu_batches_ms(data: Data) -> dict[int, dict[int, float]]:
+    """Milliseconds of a batch on the GPU of the record `gpu`, by bytes of a row and number of rows.
 
     Raises: ValueError if the record has no batch of MODEL on a GPU.
     """
-    table = dict[int, dict[int, float]]()
+    found = dict[int, dict[int, float]]()
     for model in data["models"]:
         for batch in model["batches"] if model["model"].partition("@")[0] == MODEL else ():
             if batch["on"] == "onnx, cuda":
-                table.setdefault(batch["bucket"], {})[batch["rows"]] = batch["ms"] / 1e3
-    if not table:
+                found.setdefault(batch["bucket"], {})[batch["rows"]] = batch["ms"]
+    if not found:
         raise ValueError(f"the record gpu has no batch of {MODEL} on 'onnx, cuda'; measure it on a machine with a GPU")
+    return found
 
-    def seconds(rows: int, length: int) -> float:
-        padded = padded_rows(rows, recorded_rows(length))
-        return linear({bucket: linear(times, padded) for bucket, times in table.items()}, length)
 
-    return seconds
+def gpu_batch_s(batches_ms: Mapping[int, Mapping[int, float]], rows: int, length: int) -> float:
+    """Seconds of a batch on a GPU, padded as there; interpolated between the sizes of `gpu_batches_ms`."""
+    padded = padded_rows(rows, recorded_rows(length))
+    return linear({bucket: linear(of, padded) for bucket, of in batches_ms.items()}, length) / 1e3
 
 
 def ours(port: int, backend: NullBackend) -> None:
@@ -206,7 +208,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.make == "ours":
         if args.gpu:
-            backend = NullBackend(gpu_batch_s(read("gpu").data), "cuda")
+            backend = NullBackend(functools.partial(gpu_batch_s, gpu_batches_ms(read("gpu").data)), "cuda")
         else:
             backend = NullBackend(lambda *_: args.batch_s, "cpu")
         ours(args.port, backend)

@@ -44,8 +44,11 @@ def test_report_names_the_rows_in_which_the_load_was_busy(tmp_path: Path) -> Non
         {"bytes": 256, **host_side.WAYS[0]._asdict(), "rounds": [ROUND, {**ROUND, "documents_per_s": 1200.0}]},
         {"bytes": 4096, **host_side.WAYS[1]._asdict(), "rounds": [{**ROUND, "load_share": 0.95}]},
     ]
+    data = {"gpu": "a card", "gpu_batches_ms": {"4096": {"1": 1.0, "16": 2.0}}, "cases": cases}
     expected = [
+        "as long as the GPU, a card, takes",
         "| 256 | 1, JSON | 1100 (1000 to 1200) | 400 | 2500 | 10.0 | 20.0 | 12.5 | 0.40 | 0.50 |",
+        "| bytes | 1 | 16 |\n| ----- | ---: | ---: |\n| 4,096 | 1000 | 8000 |",
         "answer more.\n\n- 4,096 bytes, 1, bytes\n\n- measured on",
     ]
-    expect_in_report(host_side.BENCHMARK, made_up({"cases": cases}, seconds=5.0, rounds=2), expected, tmp_path)
+    expect_in_report(host_side.BENCHMARK, made_up(data, seconds=5.0, rounds=2), expected, tmp_path)

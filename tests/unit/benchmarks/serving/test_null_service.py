@@ -6,7 +6,7 @@ import pytest
 from benchmarks.lib.load import closed_loop, post, run
 from benchmarks.lib.record import Data
 from benchmarks.lib.servers import server
-from benchmarks.serving.null_service import gpu_batch_s
+from benchmarks.serving.null_service import gpu_batch_s, gpu_batches_ms
 
 GPU = {
     256: {1: 1.0, 16: 2.0, 64: 4.0},
@@ -53,10 +53,14 @@ def record_of(on: str) -> Data:
         (16, 2176, 3.0),  # between both lengths
     ],
 )
-def test_batch_takes_as_long_as_on_the_gpu_of_a_record(rows: int, length: int, ms: float) -> None:
-    assert gpu_batch_s(record_of("onnx, cuda"))(rows, length) == pytest.approx(ms / 1e3)
+def test_batch_takes_as_long_as_on_a_gpu(rows: int, length: int, ms: float) -> None:
+    assert gpu_batch_s(GPU, rows, length) == pytest.approx(ms / 1e3)
+
+
+def test_times_are_those_of_the_classifier_on_the_gpu_of_a_record() -> None:
+    assert gpu_batches_ms(record_of("onnx, cuda")) == GPU
 
 
 def test_record_without_a_gpu_is_an_error() -> None:
     with pytest.raises(ValueError, match="the record gpu has no batch of imdb-s3 on 'onnx, cuda'"):
-        gpu_batch_s(record_of("onnx, cpu"))
+        gpu_batches_ms(record_of("onnx, cpu"))
