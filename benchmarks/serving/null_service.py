@@ -1,16 +1,18 @@
 """`python -m benchmarks.serving.null_service`: the server with a backend that computes nothing, or a baseline server.
 
 --make ours: the full request path except the model. --make fastapi: a FastAPI application of the same shape, without
-batches. --make asgi: uvicorn alone, the lower bound of the overhead. Used by `benchmarks.serving.front_end`.
+batches. --make asgi: uvicorn alone, the lower bound of the overhead. Used by `benchmarks.serving.front_end` and
+`benchmarks.serving.host_side`.
 """
 
 import argparse
 import dataclasses
+import functools
 import time
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import orjson
@@ -23,14 +25,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import service.runtime
 import service.server
+from artifact.backends.cuda import padded_rows, recorded_rows
 from artifact.loading import LoadedModel
+from benchmarks.lib.interpolation import linear
+from benchmarks.lib.record import Data, read
 from service import log
 from service.engine.loading import RefusedExport, load_models
 from service.metrics import Metrics
 from service.settings import Settings
 
+MODEL = "imdb-s3"
 ANSWER = {
-    "model": "imdb-s3",
+    "model": MODEL,
     "version": 2,
     "results": [
         {
@@ -43,33 +49,60 @@ ANSWER = {
 }
 
 
+BatchSeconds = Callable[[int, int], float]
+"""Seconds of a batch, given its number of rows and their bytes."""
+
+
 class NullBackend:
-    """Backend that returns equal scores for every row, after `batch_s` seconds in which it sleeps."""
+    """Backend that returns equal scores for every row, after `batch_s` seconds in which it sleeps.
 
-    device = "cpu"
+    The service forms batches as for `device`.
+    """
 
-    def __init__(self, batch_s: float) -> None:
+    def __init__(self, batch_s: BatchSeconds, device: Literal["cpu", "cuda"]) -> None:
         self._batch_s = batch_s
+        self.device = device
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Logits (B, 2), contributions (B, S, 2) and known (B, 2) of 0."""
-        if self._batch_s:
-            time.sleep(self._batch_s)
         rows, length = inputs["bytes"].shape
+        if seconds := self._batch_s(rows, length):
+            time.sleep(seconds)
         stretches = -(-length // 256)
         shapes = {"logits": (rows, 2), "contributions": (rows, stretches, 2), "known": (rows, 2)}
         return {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
 
 
-def ours(port: int, batch_s: float) -> None:
+def gpu_batches_ms(data: Data) -> dict[int, dict[int, float]]:
+    """Milliseconds of a batch on the GPU of the record `gpu`, by bytes of a row and number of rows.
+
+    Raises: ValueError if the record has no batch of MODEL on a GPU.
+    """
+    found = dict[int, dict[int, float]]()
+    for model in data["models"]:
+        for batch in model["batches"] if model["model"].partition("@")[0] == MODEL else ():
+            if batch["on"] == "onnx, cuda":
+                found.setdefault(batch["bucket"], {})[batch["rows"]] = batch["ms"]
+    if not found:
+        raise ValueError(f"the record gpu has no batch of {MODEL} on 'onnx, cuda'; measure it on a machine with a GPU")
+    return found
+
+
+def gpu_batch_s(batches_ms: Mapping[int, Mapping[int, float]], rows: int, length: int) -> float:
+    """Seconds of a batch on a GPU, padded as there; interpolated between the sizes of `gpu_batches_ms`."""
+    padded = padded_rows(rows, recorded_rows(length))
+    return linear({bucket: linear(of, padded) for bucket, of in batches_ms.items()}, length) / 1e3
+
+
+def ours(port: int, backend: NullBackend) -> None:
     """Run the service; only the runtime of the classifier is replaced."""
 
     def load(
         settings: Settings, metrics: Metrics, required: Collection[str] | None
     ) -> tuple[list[LoadedModel], dict[Path, RefusedExport]]:
         models, refused = load_models(settings, metrics, required)
-        chosen = next(model for model in models if model.manifest.name == "imdb-s3")
-        return [dataclasses.replace(chosen, backend=NullBackend(batch_s))], refused  # type: ignore[arg-type]
+        chosen = next(model for model in models if model.manifest.name == MODEL)
+        return [dataclasses.replace(chosen, backend=backend)], refused  # type: ignore[arg-type]
 
     log.configure("text")
     service.runtime.load_models = load  # type: ignore[assignment, attr-defined]  # the one place that names the runtime
@@ -169,10 +202,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--make", choices=["ours", "fastapi", "asgi"], default="ours")
     parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--batch-s", type=float, default=0, help="sleep of each batch of ours (default: %(default)s)")
+    sleep = parser.add_mutually_exclusive_group()
+    sleep.add_argument("--batch-s", type=float, default=0, help="sleep of each batch of ours (default: %(default)s)")
+    sleep.add_argument("--gpu", action="store_true", help="sleep as long as the GPU of the record gpu computes")
     args = parser.parse_args()
     if args.make == "ours":
-        ours(args.port, args.batch_s)
+        if args.gpu:
+            backend = NullBackend(functools.partial(gpu_batch_s, gpu_batches_ms(read("gpu").data)), "cuda")
+        else:
+            backend = NullBackend(lambda *_: args.batch_s, "cpu")
+        ours(args.port, backend)
     else:
         uvicorn.run(fastapi_app() if args.make == "fastapi" else bare, port=args.port, access_log=False, lifespan="off")
 

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from artifact.arrays import Floats
 from artifact.documents import cut
+from benchmarks.lib.interpolation import linear
 from benchmarks.lib.record import Data
 from service.batching.admission import Limits
 from service.batching.batcher import Batcher
@@ -75,11 +76,11 @@ class Costs:
 
     def batch_s(self, bucket: int, rows: int) -> float:
         """Mean time of a batch; linear between the measured sizes and beyond them."""
-        return _linear(self.batches[bucket], rows)
+        return linear(self.batches[bucket], rows)
 
     def front_end_s(self, length: int) -> float:
         """Processor time of a request with one document of `length` bytes, without inference."""
-        return _linear(self.front_end, length)
+        return linear(self.front_end, length)
 
     def capacity(self, lengths: Sequence[int]) -> float:
         """Estimated documents per second of one core: the inverse of the mean work of the documents, in single rows."""
@@ -92,16 +93,6 @@ class Costs:
     def bucket(self, length: int) -> int:
         """Bucket of a row."""
         return self.buckets[bisect_left(self.buckets, length)]
-
-
-def _linear(table: dict[int, float], at: int) -> float:
-    """Interpolate in a table; continue its last segment beyond its end, and its first value before its start."""
-    known = sorted(table)
-    if at <= known[0] or len(known) == 1:
-        return table[known[0]]
-    above = min(bisect_left(known, at), len(known) - 1)
-    low, high = known[above - 1], known[above]
-    return table[low] + (table[high] - table[low]) * (at - low) / (high - low)
 
 
 def row_lengths(length: int) -> list[int]:
