@@ -24,8 +24,8 @@ def configuration(port: int, servers: Sequence[str]) -> str:
     text, named = re.subn(r"\n    server service .*", "", text)
     lines = "".join([f"\n    server r{number} {address}" for number, address in enumerate(servers)])
     text, numbered = re.subn(r"\n    server-template .*", lines, text)
-    if (bound, named, numbered) != (1, 2, 2):
-        raise ValueError(f"{FILE}: expected one bind, and in two backends one server and one server-template")
+    if (bound, named, numbered) != (1, 3, 3):
+        raise ValueError(f"{FILE}: expected one bind, and in three backends one server and one server-template")
     return f"{text.rstrip()}\n"
 
 

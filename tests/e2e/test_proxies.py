@@ -92,27 +92,30 @@ def test_default_of_nginx_needs_the_name_that_the_client_asked_for(service: Serv
         assert post_from(url, url, "/v1/classify", **{"x-forwarded-host": host}).status_code == 200
 
 
-def test_balancer_refuses_what_exceeds_its_limit(start_controlled: Callable[..., ControlledServer]) -> None:
-    """A long request, and a short one whose body has not arrived, take no place."""
-    server, limit = start_controlled("--models", "imdb-s3", "--drain-delay-s", "0"), 2
+@pytest.mark.parametrize(("size", "former"), [(100, 128), (20_000, 32)])
+def test_balancer_refuses_what_exceeds_its_limit(
+    size: int, former: int, start_controlled: Callable[..., ControlledServer]
+) -> None:
+    """A longer request than any that is limited, and one whose body has not arrived, take no place."""
+    server, limit, body = start_controlled("--models", "imdb-s3", "--drain-delay-s", "0"), 2, b"x" * size
 
     def lower(text: str) -> str:
-        assert "maxconn 128" in text
-        return text.replace("maxconn 128", f"maxconn {limit}")
+        assert f"maxconn {former}\n" in text
+        return text.replace(f"maxconn {former}\n", f"maxconn {limit}\n")
 
     with ExitStack() as stack:
         url = stack.enter_context(haproxy("haproxy", [server.url], lower))
         slow, *others = wires = [stack.enter_context(Wire(url)) for _ in range(2 + limit)]
         with server.held():
-            slow.send(request(body=b"", content_length="1"))
+            slow.send(request(body=b"", content_length=str(size)))
             others[0].send(request(body=b"x" * 100_000))
             for wire in others[1:]:
-                wire.send(request())
+                wire.send(request(body=body))
             server.wait_for(len(others), "longdoc_requests_in_flight")
-            refused = httpx.post(f"{url}/v1/classify", content=b"x", headers=TEXT, timeout=PATIENCE_S)
+            refused = httpx.post(f"{url}/v1/classify", content=body, headers=TEXT, timeout=PATIENCE_S)
             assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
             assert (refused.json()["code"], "x-request-id" in refused.headers) == ("overloaded", False)
-        slow.send(b"x")
+        slow.send(body)
         assert [wire.answer().status for wire in wires] == [200] * len(wires)
         assert server.metric("longdoc_requests_rejected_total") == 0
         assert server.stop() == 0
