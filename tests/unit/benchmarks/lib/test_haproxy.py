@@ -11,7 +11,7 @@ def test_addresses_of_compose_are_replaced() -> None:
     text = haproxy.configuration(7, ["127.0.0.1:8", "127.0.0.1:9"])
     assert "bind 127.0.0.1:7\n" in text
     servers = ["    server r0 127.0.0.1:8", "    server r1 127.0.0.1:9"]
-    assert [line for line in text.splitlines() if line.startswith("    server ")] == 2 * servers
+    assert [line for line in text.splitlines() if line.startswith("    server ")] == 3 * servers
     assert "docker" not in text
     assert "replica:8000" not in text
 
