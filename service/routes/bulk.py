@@ -53,7 +53,9 @@ MAX_PENDING_LINES = 64
 MAX_PENDING_BYTES = 8 * 2**20
 """Maximum total size of these lines and of the details in their answers; one line alone may have more."""
 GROUP_BYTES = 4096
-"""Maximum size of a line that is computed together with others."""
+"""Maximum size of a line and of the details in its answer, if the line is computed together with others."""
+WRITE_BYTES = 64 * 1024
+"""Answers are sent in one write up to this size; it is copied, and copies do not count as held."""
 BLANK_LINES = re.compile(rb"\n[ \t\r\v\f\n]*\n")
 """Blank lines after a line. A small compressed body can contain millions; handling each one would take seconds."""
 RETRY_S = 0.1
@@ -103,9 +105,12 @@ class BulkResponse(Response, ABC, Generic[T]):
     async def answer(self, content: T) -> dict[str, Any]:
         """The answer to a line. Raises: LongdocError."""
 
-    async def answers(self, contents: Sequence[T]) -> list[dict[str, Any]]:
-        """The answers to at most `most_together` lines. Raises: LongdocError if one of them has none."""
-        return [await self.answer(content) for content in contents]
+    async def answers(self, contents: Sequence[T]) -> Sequence[dict[str, Any] | BaseException]:
+        """The answers to at most `most_together` lines, each computed alone, or why there is none.
+
+        A method that computes them together raises LongdocError if one of them has none.
+        """
+        return await asyncio.gather(*map(self.answer, contents), return_exceptions=True)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response. Raises: InvalidInput if the body has no lines; ClientDisconnect."""
@@ -144,9 +149,10 @@ class BulkResponse(Response, ABC, Generic[T]):
             await self._has_group.wait()
         if self._groups:
             await self._groups[0].answer
-        ended = list[Group]()
-        while self._groups and self._groups[0].answer.done():
+        ended, size = list[Group](), 0
+        while self._groups and self._groups[0].answer.done() and size < WRITE_BYTES:
             ended.append(self._groups.popleft())
+            size += len(ended[-1].answer.result())
         return ended
 
     async def _read(self) -> None:
@@ -154,8 +160,7 @@ class BulkResponse(Response, ABC, Generic[T]):
         index = 0
         try:
             async for lines in self._split():
-                for group in grouped(lines, self.most_together):
-                    size = sum(len(line) + self.answer_bytes(line) for line in group)
+                for group, size in grouped(lines, self.most_together, self.answer_bytes):
                     while self._pending_lines and (
                         self._pending_lines + len(group) > MAX_PENDING_LINES
                         or self._pending_bytes + size > MAX_PENDING_BYTES
@@ -260,12 +265,14 @@ class BulkResponse(Response, ABC, Generic[T]):
         """Lines of the response to consecutive lines, of which the first one has the index `first`."""
         parsed = [await self._parse(line) for line in lines]
         valid = [content for _, content in parsed if not isinstance(content, Exception)]
-        found: Iterable[dict[str, Any] | Exception] = ()
+        found: Iterable[dict[str, Any] | BaseException]
         try:
-            if valid:
-                found = await self.answers(valid)
+            found = await self.answers(valid) if len(valid) > 1 else [await self.answer(one) for one in valid]
         except Exception as error:
             if len(valid) > 1 and not isinstance(error, OF_ALL_LINES):
+                if not isinstance(error, LongdocError):
+                    log.exception("lines %d to %d failed together", first, first + len(lines) - 1)
+                clear_tracebacks(error)
                 alone = (self._answer(first + i, [line]) for i, line in enumerate(lines))
                 return b"".join(await asyncio.gather(*alone))
             found = itertools.repeat(error)
@@ -289,10 +296,10 @@ class BulkResponse(Response, ABC, Generic[T]):
         except Exception as error:
             return ParsedLine(None, error)
 
-    def _line(self, index: int, line_id: str | int | None, result: dict[str, Any] | Exception) -> bytes:
+    def _line(self, index: int, line_id: str | int | None, result: dict[str, Any] | BaseException) -> bytes:
         """A line of the response."""
         fields = {"index": index} if line_id is None else {"index": index, "id": line_id}
-        if isinstance(result, Exception):
+        if isinstance(result, BaseException):
             if not isinstance(result, LongdocError):
                 log.error("line %d failed", index, exc_info=result)
             clear_tracebacks(result)
@@ -349,16 +356,24 @@ class Group(NamedTuple):
     """Bytes of the lines, and at most of the details in their answers."""
 
 
-def grouped(lines: Sequence[bytes], most: int) -> Iterator[list[bytes]]:
-    """Groups of at most `most` consecutive lines of at most GROUP_BYTES; a longer line is a group of its own."""
-    group = list[bytes]()
+def grouped(
+    lines: Sequence[bytes], most: int, answer_bytes: Callable[[bytes], int]
+) -> Iterator[tuple[list[bytes], int]]:
+    """Groups of at most `most` consecutive lines of at most GROUP_BYTES, and their sizes with the details in answers.
+
+    A longer line is a group of its own.
+    """
+    group, total = list[bytes](), 0
     for line in lines:
-        if group and (len(group) == most or len(line) > GROUP_BYTES or len(group[0]) > GROUP_BYTES):
-            yield group
-            group = []
+        size = len(line) + answer_bytes(line)
+        is_first_long = len(group) == 1 and total > GROUP_BYTES
+        if group and (len(group) == most or size > GROUP_BYTES or is_first_long):
+            yield group, total
+            group, total = [], 0
         group.append(line)
+        total += size
     if group:
-        yield group
+        yield group, total
 
 
 class ParsedLine(NamedTuple, Generic[T]):

@@ -97,8 +97,10 @@ class ClassifyLines(BulkResponse[LocatedText | SentRecording]):
         return {**model_fields(series), **recording.as_json(options)}
 
     @override
-    async def answers(self, contents: Sequence[LocatedText | SentRecording]) -> list[dict[str, Any]]:
-        """Classify documents together, or recordings one after the other."""
+    async def answers(
+        self, contents: Sequence[LocatedText | SentRecording]
+    ) -> Sequence[dict[str, Any] | BaseException]:
+        """Classify documents together; each alone if there are recordings."""
         texts = [content for content in contents if isinstance(content, LocatedText)]
         if 1 < len(contents) == len(texts):
             return await self._classify(texts)

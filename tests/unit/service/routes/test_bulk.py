@@ -17,7 +17,7 @@ from service.routes import bulk, classify
 from service.settings import Settings
 from service.wire.context import RequestContext
 from tests.support.contexts import context, receive_of, scope_of
-from tests.support.models import ServingClient, backend_of, classifier, serving
+from tests.support.models import ServingClient, backend_of, classifier, series_classifier, serving
 from tests.support.problems import check_problem
 from tests.support.waiting import PATIENCE_S, wait_until_async
 
@@ -98,9 +98,66 @@ def test_groups_hold_consecutive_short_lines(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(bulk, "GROUP_BYTES", 3)
     body = [b"1", b"22", b"333", b"4444", b"5", b"66666", b"777777", b"8", b"9"]
     together = [[b"1", b"22"], [b"333"], [b"4444"], [b"5"], [b"66666"], [b"777777"], [b"8", b"9"]]
-    assert list(bulk.grouped(body, 2)) == together
-    assert list(bulk.grouped(body, 1)) == [[line] for line in body]
-    assert list(bulk.grouped([], 2)) == []
+    assert list(bulk.grouped(body, 2, lambda _: 0)) == [(group, len(b"".join(group))) for group in together]
+    assert list(bulk.grouped(body, 1, lambda _: 2)) == [([line], len(line) + 2) for line in body]
+    assert list(bulk.grouped([], 2, lambda _: 0)) == []
+
+
+def test_line_whose_answer_has_long_details_is_a_group_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "GROUP_BYTES", 10)
+    details = {b"a": 9, b"b": 10, b"c": 1, b"d": 1}
+    assert list(bulk.grouped([*details], 3, details.__getitem__)) == [([b"a"], 10), ([b"b"], 11), ([b"c", b"d"], 4)]
+
+
+async def test_short_recordings_are_queued_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise, batches would have one recording each."""
+    model, queued = series_classifier(), 0
+    backend_of(model).gate.clear()
+    infer = Batcher.infer
+
+    async def counted(*given: Any, **options: Any) -> Any:
+        nonlocal queued
+        queued += 1
+        return await infer(*given, **options)
+
+    monkeypatch.setattr(Batcher, "infer", counted)
+    async with serving(model) as client, asyncio.TaskGroup() as group:
+        asking = group.create_task(ask(client, lines(*({"series": [[0, 0], [1, 1]]} for _ in range(16)))))
+        await wait_until_async(lambda: queued == 16)
+        backend_of(model).gate.set()
+    assert [line["label"] for line in asking.result()] == 16 * ["rest"]
+
+
+async def test_line_is_computed_once_beside_a_wrong_one_and_a_recording() -> None:
+    text, recording = classifier(), series_classifier()
+    body = lines({"text": "+"}, {"series": [[0, 0], [1, 1]]}, {"text": ""}, {"text": "-"})
+    async with serving(text, recording) as client:
+        found = await ask(client, body)
+        counts = [client.count("longdoc_documents_total", model=model.manifest.name) for model in (text, recording)]
+    assert ["error" in line for line in found] == [False, False, True, False]
+    assert counts == [2, 1]
+
+
+async def test_one_write_has_a_limited_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "WRITE_BYTES", 1)
+    monkeypatch.setattr(classify.ClassifyLines, "most_together", 1)
+    asked = context(headers=NDJSON, receive=receive_of(b"a\nb\nc", leaves=False), models=[classifier()])
+    _, *bodies, _ = await answer_to(asked)
+    asked.runtime.close()
+    assert [message["body"].count(b"\n") for message in bodies] == [1, 1, 1]
+
+
+async def test_unexpected_error_of_a_group_is_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail(*_: object) -> None:
+        raise RuntimeError("only together")
+
+    monkeypatch.setattr(classify.ClassifyLines, "answers", fail)
+    async with serving(classifier()) as client:
+        found = await ask(client, lines({"text": "+"}, {"text": "-"}) + b"\n")
+    assert [line["label"] for line in found] == ["positive", "negative"]
+    assert "lines 0 to 1 failed together" in caplog.text
 
 
 async def test_group_whose_batch_fails_is_computed_line_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
