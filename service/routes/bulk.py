@@ -1,8 +1,8 @@
 """Uploads of NDJSON: one document or request per line; the response has one line for each, in order.
 
 The upload may have any length. The number of pending lines is limited, and so are their bytes: at the limit, the next
-line is read only after the response to an earlier one has been sent. An invalid line gets an error in its place; other
-lines are not affected.
+line is read only after the response to an earlier one has been sent. Short lines that arrive together may be computed
+together. An invalid line gets an error in its place; other lines are not affected.
 """
 
 import asyncio
@@ -62,8 +62,8 @@ RETRY_S = 0.1
 """Time between two attempts to enqueue a line while the queue is full."""
 POLL_S = 1.0
 """Time between two checks whether the server is draining, while the client sends nothing."""
-OF_ALL_LINES = (DeadlineExceeded, NotReady, ShuttingDown)
-"""Errors that a line computed alone would have, too."""
+FINAL_ERRORS = (DeadlineExceeded, NotReady, ShuttingDown)
+"""Errors of a group after which its lines are not computed alone: each would have the same error."""
 
 
 class BulkResponse(Response, ABC, Generic[T]):
@@ -110,7 +110,8 @@ class BulkResponse(Response, ABC, Generic[T]):
 
         A method that computes them together raises LongdocError if one of them has none.
         """
-        return await asyncio.gather(*map(self.answer, contents), return_exceptions=True)
+        found: list[Any] = await asyncio.gather(*map(self.answer, contents), return_exceptions=True)
+        return found
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response. Raises: InvalidInput if the body has no lines; ClientDisconnect."""
@@ -143,7 +144,7 @@ class BulkResponse(Response, ABC, Generic[T]):
                     group.answer.cancel()
 
     async def _next_answers(self) -> list["Group"]:
-        """Wait for the next group; returns it with those after it that have ended, too. Empty after the last one."""
+        """Wait for the next group; return it and those after it that have ended, up to WRITE_BYTES; none at the end."""
         while not self._groups and not self._is_read:
             self._has_group.clear()
             await self._has_group.wait()
@@ -269,7 +270,7 @@ class BulkResponse(Response, ABC, Generic[T]):
         try:
             found = await self.answers(valid) if len(valid) > 1 else [await self.answer(one) for one in valid]
         except Exception as error:
-            if len(valid) > 1 and not isinstance(error, OF_ALL_LINES):
+            if len(valid) > 1 and not isinstance(error, FINAL_ERRORS):
                 if not isinstance(error, LongdocError):
                     log.exception("lines %d to %d failed together", first, first + len(lines) - 1)
                 clear_tracebacks(error)
@@ -315,7 +316,7 @@ class BulkResponse(Response, ABC, Generic[T]):
     async def run(
         self, model: AnyModel, start: Callable[[], Computation[A]], items: int, *, is_group: bool = False
     ) -> A:
-        """Run a computation that `start` returns; retry while the queue is full, unless it is that of several lines.
+        """Run a computation that `start` returns; retry while the queue is full, unless it is that of a group.
 
         Raises: as `ServedModel.run`.
 
@@ -353,7 +354,7 @@ class Group(NamedTuple):
     lines: int
     """Number of lines."""
     bytes: int
-    """Bytes of the lines, and at most of the details in their answers."""
+    """Bytes of the lines and, at most, of the details in their answers."""
 
 
 def grouped(

@@ -10,7 +10,8 @@ from starlette.types import Receive
 T = TypeVar("T")
 
 WATCH_AFTER_S = 0.5
-"""Shorter work is not watched, which saves an asyncio task per request, even if hundreds of clients share a GPU."""
+"""Shorter work is not watched, which saves an asyncio task per request. Most work is shorter, even if hundreds of
+clients share a GPU."""
 
 
 async def cancel_on_disconnect(receive: Receive, work: Coroutine[Any, Any, T]) -> T:

@@ -107,7 +107,7 @@ class Dialect:
         return described
 
 
-def failure(error: Exception, path: str) -> Failure:
+def failure(error: BaseException, path: str) -> Failure:
     """Describe an error of a request to `path`; an unknown exception becomes 500."""
     if isinstance(error, RequestValidationError):
         error = _invalid_parameters(error)
