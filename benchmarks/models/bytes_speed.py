@@ -37,7 +37,7 @@ from model.tasks.two_views import HAS_VECTOR_VIEW
 
 LENGTHS = (256, 512, 1_024, 2_048, 4_096)
 SHIPPED = ("imdb-s3", "imdb-bytes")
-BLOCKS = (SERVED, "convolution", "softmax" + ONE_EPOCH, "no block", SERVED + BYTES)
+UNTRAINED = (SERVED, "convolution", "softmax" + ONE_EPOCH, "no block", SERVED + BYTES)
 """Cases with random weights."""
 KNOWN_BYTES = 400_000
 """Bytes of reviews whose n-grams the linear views know."""
@@ -63,7 +63,7 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
             manifest = read_manifest(version := version_folder(Path("exports") / name))
             backend, versions[name] = create_backend(manifest, version, device="cpu"), manifest.version
             turns |= {(name, n): functools.partial(backend.run, inputs(text, n)) for n in LENGTHS}
-        for case in (case for case in CASES if case.name in BLOCKS):
+        for case in (case for case in CASES if case.name in UNTRAINED):
             path = Path(folder) / f"{case.folder}.onnx"
             write(case, text, path)
             session = load_session(path, ["CPUExecutionProvider"])

@@ -39,9 +39,9 @@ SIZE = 300
 """Bytes of a document."""
 EXPORT = "exports/imdb-s3"
 CORES = 2
-CONNECTIONS, PER_REQUEST, OF_LISTS = 32, 64, 8
-"""Concurrent requests of one document; documents of a request with a list, and concurrent ones of these."""
-SINGLE, LISTS, NDJSON = "one request each", f"{PER_REQUEST} in a request", "NDJSON"
+CONNECTIONS, LIST_LENGTH, LIST_CONNECTIONS = 32, 64, 8
+"""Concurrent requests of one document; documents of a request with a list, and concurrent requests of these."""
+SINGLE, LISTS, NDJSON = "one request each", f"{LIST_LENGTH} in a request", "NDJSON"
 PREDICT, TFIDF = "predict, without a server", "scikit-learn, TF-IDF + LR"
 STRENGTH = 100.0
 """C of logistic regression, which the record `text_tfidf` chose on validation."""
@@ -70,17 +70,17 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
         with ProcessPoolExecutor(CORES, initializer=KEPT.append, initargs=(rival,)) as pool:
             turns: dict[str, Callable[[], float]] = {
                 SINGLE: functools.partial(requests, server, texts, 1, CONNECTIONS, args.seconds),
-                LISTS: functools.partial(requests, server, texts, PER_REQUEST, OF_LISTS, args.seconds),
+                LISTS: functools.partial(requests, server, texts, LIST_LENGTH, LIST_CONNECTIONS, args.seconds),
                 NDJSON: lambda: len(texts) / timed(lambda: upload(server, whole)),
                 PREDICT: lambda: (len(texts) - len(texts) // 10) / (predicted(whole) - predicted(tenth)),
-                TFIDF: lambda: len(texts) / timed(lambda: list(pool.map(classify, halves(texts)))),
+                TFIDF: lambda: len(texts) / timed(lambda: list(pool.map(classify, shares(texts)))),
             }
             rates = interleave(turns, args.rounds, warm_up=1)
     yield {"rates": rates}
 
 
 def parts_of(texts: Sequence[bytes], count: int) -> list[str]:
-    """The first parts of SIZE bytes of documents, of each document one."""
+    """The first SIZE bytes of each document, repeated until there are `count`; shorter documents are left out."""
     parts = [text[:SIZE].decode(errors="replace") for text in texts if len(text) >= SIZE]
     return [parts[i % len(parts)] for i in range(count)]
 
@@ -131,7 +131,7 @@ def classify(texts: Sequence[str]) -> None:
     KEPT[0].predict_proba(texts)
 
 
-def halves(texts: Sequence[str]) -> list[Sequence[str]]:
+def shares(texts: Sequence[str]) -> list[Sequence[str]]:
     """A part of the documents for each process."""
     return [texts[i::CORES] for i in range(CORES)]
 

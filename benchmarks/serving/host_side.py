@@ -28,7 +28,7 @@ from benchmarks.serving.null_service import gpu_batches_ms
 LENGTHS = (256, 4096)
 """Bytes of a document."""
 WARM_UP_S = 1.0
-"""Load before each measurement. A server answers one scrape of its metrics a second, and others wait."""
+"""Load before each measurement; at least a second, because a server answers one scrape of its metrics a second."""
 BUSY = 0.9
 """Share of its core from which on the load may limit the throughput."""
 

@@ -80,8 +80,9 @@ def gpu_batches_ms(data: Data) -> dict[int, dict[int, float]]:
     """
     found = dict[int, dict[int, float]]()
     for model in data["models"]:
-        for batch in model["batches"] if model["model"].partition("@")[0] == MODEL else ():
-            if batch["on"] == "onnx, cuda":
+        is_model = model["model"].partition("@")[0] == MODEL
+        for batch in model["batches"]:
+            if is_model and batch["on"] == "onnx, cuda":
                 found.setdefault(batch["bucket"], {})[batch["rows"]] = batch["ms"]
     if not found:
         raise ValueError(f"the record gpu has no batch of {MODEL} on 'onnx, cuda'; measure it on a machine with a GPU")

@@ -36,7 +36,7 @@ class PatchClassifier(TokenClassifier):
     Reference:  patches of bytes with vectors of hashed byte n-grams of 3 to 8 bytes: Pagnoni et al. 2024,
                 arXiv:2412.09871, sec. 3.2.1.
                 A convolution over bytes and maxima: Zhang et al. 2015, arXiv:1509.01626, sec. 2.1 and 2.2.
-    Deviates:   there, they are added to the vectors of single bytes. Here, a size of 1 stands for single bytes.
+    Deviates:   there, vectors of n-grams are added to those of single bytes. Here, a size of 1 stands for single bytes.
     """
 
     rates: ClassVar[dict[str, float]] = {"head": 3.0, "evidence": 3.0, "convolution": 2.5}
@@ -91,7 +91,7 @@ class PatchClassifier(TokenClassifier):
     def _maxima(self, rows: Tensor) -> Tensor:
         """Maxima of the convolution in each patch: (B, N, s) -> (B, T, channels).
 
-        The kernel ends up to half its width after a byte, and reads zeros beyond the document.
+        For each byte, the kernel reads 3 bytes before it, the byte and 4 after it; zeros outside the document.
         """
         assert self.convolution is not None
         summed = torch.unflatten(self._sums(rows.flatten(0, 1), in_int8=False) * self.scale, 0, (-1, rows.shape[1]))
