@@ -1,4 +1,4 @@
-"""`python -m benchmarks.serving.bulk`: documents a second of many short documents, by how they are sent.
+"""`python -m benchmarks.models.bulk`: documents a second of many short documents, by how they are sent.
 
 Parts of 300 bytes of IMDb's test reviews, classified by `imdb-s3` on two cores: one request for each, 64 in a request,
 and all in one NDJSON upload (curl); and by `python -m service predict`, without a server.
