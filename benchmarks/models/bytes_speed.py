@@ -8,6 +8,7 @@ documents are training reviews, joined and cut.
 import argparse
 import functools
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -69,7 +70,11 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
             session = load_session(path, ["CPUExecutionProvider"])
             name = case.name.removesuffix(ONE_EPOCH)
             turns |= {(name, n): functools.partial(session.run, None, inputs(text, n)) for n in LENGTHS}
-        seconds = interleave({key: functools.partial(timed, run) for key, run in turns.items()}, args.rounds, warm_up=3)
+        seconds = interleave(
+            {key: functools.partial(timed, run, time.process_time) for key, run in turns.items()},
+            args.rounds,
+            warm_up=3,
+        )
     rows = [{"model": name, "bytes": n, "seconds": float(np.median(of))} for (name, n), of in seconds.items()]
     yield {"versions": versions, "rows": rows}
 
@@ -105,7 +110,7 @@ def report(record: Record) -> str:
     versions = " and ".join(f"`{name}` {version}" for name, version in record.data["versions"].items())
     return "\n".join(
         [
-            f"Milliseconds of one document on one thread, median of {record.settings['rounds']} rounds in turns. "
+            f"CPU time in milliseconds of one document on one thread, median of {record.settings['rounds']} rounds in turns. "
             f"{versions} as shipped; below, classifiers of bytes with random weights, with both views.",
             "",
             table(
