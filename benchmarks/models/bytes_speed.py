@@ -110,8 +110,8 @@ def report(record: Record) -> str:
     versions = " and ".join(f"`{name}` {version}" for name, version in record.data["versions"].items())
     return "\n".join(
         [
-            f"CPU time in milliseconds of one document on one thread, median of {record.settings['rounds']} rounds in turns. "
-            f"{versions} as shipped; below, classifiers of bytes with random weights, with both views.",
+            f"CPU time in milliseconds of one document on one thread, median of {record.settings['rounds']} rounds in "
+            f"turns. {versions} as shipped; below, classifiers of bytes with random weights, with both views.",
             "",
             table(
                 ["model", *(f"{n:,} bytes" for n in LENGTHS)],
