@@ -74,7 +74,7 @@ class PatchClassifier(TokenClassifier):
     def embed(self, rows: Tensor, lengths: Tensor, stretch_bytes: int = 1, *, in_int8: bool = False) -> Tokens:
         """The tokens of documents of `lengths` bytes (B,)."""
         found = self._patches(rows, in_int8=in_int8) if self.convolution is None else self._maxima(rows)
-        x = self.project(found)
+        x = self.project(found).reshape(rows.shape[0], -1, self.project.out_features)
         if self.training and self.token_dropout:
             x = x * (torch.rand(x.shape[:2], device=x.device) >= self.token_dropout).unsqueeze(-1)
         counts = divide(lengths.long() + (self.patch_length - 1), self.patch_length).clamp(min=1)
@@ -83,13 +83,13 @@ class PatchClassifier(TokenClassifier):
         return Tokens(x, counts, stretches.expand(x.shape[:2]), amount / (amount + self.prior))
 
     def _patches(self, rows: Tensor, *, in_int8: bool) -> Tensor:
-        """Sums of the vectors of each patch over the root of their number: (B, N, s) -> (B, T, width)."""
+        """Sums of the vectors of each patch over the root of their number: (B, N, s) -> (B T, width)."""
         size = self.patch_length * rows.shape[2]
         summed: Tensor = self._sums(rows.reshape(-1, size), in_int8=in_int8) * (self.scale / size**0.5)
-        return summed.reshape(rows.shape[0], -1, summed.shape[1])
+        return summed
 
     def _maxima(self, rows: Tensor) -> Tensor:
-        """Maxima of the convolution in each patch: (B, N, s) -> (B, T, channels).
+        """Maxima of the convolution in each patch: (B, N, s) -> (B T, channels).
 
         For each byte, the kernel reads 3 bytes before it, the byte and 4 after it; zeros outside the document.
         """
@@ -97,7 +97,7 @@ class PatchClassifier(TokenClassifier):
         summed = torch.unflatten(self._sums(rows.flatten(0, 1), in_int8=False) * self.scale, 0, (-1, rows.shape[1]))
         padded = nn.functional.pad(summed.mT, (KERNEL_BYTES // 2 - 1, KERNEL_BYTES // 2))
         channels: Tensor = self.convolution(padded).relu().mT
-        return torch.unflatten(channels, 1, (-1, self.patch_length)).amax(dim=2)
+        return torch.unflatten(channels, 1, (-1, self.patch_length)).amax(dim=2).flatten(0, 1)
 
     def _sums(self, rows: Tensor, *, in_int8: bool) -> Tensor:
         """Sums of vectors, without `scale`: (M, K) -> (M, width)."""
