@@ -39,7 +39,7 @@ NO_FOURIER = ("model.encoder.options.use_fourier=false",)
 SINGLE = ("model.ngram_view.sizes=[1]", "model.vector_view.channels=96")
 ALONE, BYTES, ONE_EPOCH = ", labels alone", ", single bytes", ", one epoch"
 """Ends of the names of cases: without unlabelled reviews; of single bytes, read by a convolution; trained for a third
-of the epochs, because softmax takes four times as long."""
+of the epochs, because softmax takes several times as long."""
 CASES = (
     Case(SERVED, "imdb-bytes", 3),
     Case("no block", "imdb-bytes", 3, NO_BLOCK),
