@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from model.config.attentions import S3Options
 from model.config.encoder import EncoderConfig
 from model.config.models import ClassifierConfig, ForecasterConfig, MatcherConfig, StemConfig
+from model.nn.tokens import NEARNESS
 
 Array = NDArray[np.float64]
 State = Mapping[str, Array]
@@ -472,6 +473,13 @@ def document_share(ids: list[int], state: State) -> float:
     return float(known / (known + state["prior"]))
 
 
+def share_of_maximum(values: Array, place: int) -> float:
+    """The part of the maximum of `values` that one of them contributes."""
+    highest = max(values)
+    shares = [math.exp((value - highest) / NEARNESS) for value in values]
+    return float(highest * shares[place] / sum(shares))
+
+
 def vector_contributions(
     ids: list[int],
     stretches: list[int],
@@ -490,8 +498,7 @@ def vector_contributions(
         found[stretch] += weight[:, : x.shape[1]] @ x[t] / len(x)
         found[stretch] += state["gain"] * state["evidence.weight"] @ tokens[t] / len(x)
         for channel in range(x.shape[1]):
-            if x[:, channel].argmax() == t:
-                found[stretch] += weight[:, x.shape[1] + channel] * x[t, channel]
+            found[stretch] += weight[:, x.shape[1] + channel] * share_of_maximum(x[:, channel], t)
     return document_share(ids, state) * found
 
 
@@ -603,8 +610,7 @@ def patch_contributions(
         found[stretch] += weight[:, : x.shape[1]] @ x[t] / len(x)
         found[stretch] += state["evidence.weight"] @ (state["gain"] * token) / len(x)
         for channel in range(x.shape[1]):
-            if x[:, channel].argmax() == t:
-                found[stretch] += weight[:, x.shape[1] + channel] * x[t, channel]
+            found[stretch] += weight[:, x.shape[1] + channel] * share_of_maximum(x[:, channel], t)
     contributions: Array = len(rows) / (len(rows) + state["prior"]) * found
     return contributions
 

@@ -28,8 +28,6 @@ from tests.support.exported import has_attention, repeated_weights
 from tests.support.paths import EXPORTS
 
 SHIPPED = sorted(path.name for path in EXPORTS.iterdir() if path.is_dir())
-WITHOUT_FLOAT16 = "imdb-bytes"
-"""Export whose contributions differ too much in float16."""
 QUICK = "ettm2"
 """Export whose graphs are written in every run; the scripts of all are traced in every run."""
 
@@ -137,7 +135,7 @@ def test_float16_graphs_have_the_operators_that_the_recipe_produces(name: str, t
     folder = version_folder(EXPORTS / name)
     source = sources_of(folder)[0].in_float16()
     shipped = sorted(path.name for path in folder.glob("*.float16.*onnx"))
-    if source is None or name == WITHOUT_FLOAT16:
+    if source is None:
         assert shipped == []
         return
     outputs, manifest = eager(source), read_manifest(folder)

@@ -16,7 +16,6 @@ from model.config.models import (
 )
 from model.nn.attention.s3 import DENSE_LENGTH
 from model.nn.classifier import STRETCH_BYTES, WordClassifier
-from model.nn.ngrams import Hits
 from tests.support import reference
 from tests.support.configs import changed
 from tests.support.numerics import close, randomise, same
@@ -235,21 +234,6 @@ def test_fixed_shapes_change_no_output(config: ClassifierConfig, texts: list[byt
         found, expected = model.with_fixed_shapes()(document, lengths), model(document, lengths)
         for got, wanted in zip(found, expected, strict=True):
             assert same(got, wanted)
-
-
-def test_first_token_contributes_a_maximum_that_several_tokens_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, _ = random_model(SMALL, *TEXTS)
-    view = model.vector_view
-    assert view is not None
-    same_token, is_real = torch.ones(1, 4, ENCODER.dim, dtype=torch.float64), torch.ones(1, 4, dtype=torch.bool)
-    monkeypatch.setattr(view, "_encode", lambda *_: (same_token, is_real))
-    monkeypatch.setattr("model.nn.vectors.WIDTH_MULTIPLE", 4)
-    stretch = torch.tensor([0, 0, 1, 1])
-    hits = Hits(torch.ones_like(stretch), torch.zeros_like(stretch), stretch)
-    found = view.contributions(hits, torch.tensor([4.0]), torch.tensor([48]), 2)[0]
-    mean, maximum = (part.sum(dim=1) for part in view.head.weight.chunk(2, dim=1))
-    mean = mean + view.gain * (view.evidence.weight @ view.vectors[1])
-    assert same(found, 4 / (4 + view.prior) * torch.stack((mean / 2 + maximum, mean / 2)))
 
 
 @pytest.mark.parametrize("seq_len", SEQ_LENS)
