@@ -7,7 +7,7 @@ the accuracy.
 """
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -46,10 +46,13 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
     classify, rows = artifact.load(args.export, device="cpu").classify, list[Data]()
     for words in (None, *WORDS):
         texts = [(part, label) for text, label in documents if (part := part_of(text, words, generator))]
+        if not texts:  # all documents are shorter
+            break
         best = [max(classify(text)["scores"], key=lambda found: found["score"]) for text, _ in texts]
         scores = [found["score"] for found in best]
         correct = [found["label"] == label for found, (_, label) in zip(best, texts, strict=True)]
-        rows.append({"words": words, "scores": scores, "correct": correct})
+        found = {"accuracy": np.mean(correct), "mean_score": np.mean(scores), "largest_score": max(scores)}
+        rows.append({"words": words, "texts": len(texts), **{key: float(value) for key, value in found.items()}})
         yield {"model": f"{manifest.name}/{manifest.version}", "rows": rows}
 
 
@@ -66,18 +69,19 @@ def part_of(text: bytes, words: int | None, generator: np.random.Generator) -> b
 
 def report(record: Record) -> str:
     """Report with one row for each number of words."""
-    rows = [row_of(row["words"], row["scores"], row["correct"]) for row in record.data["rows"]]
+    rows = [
+        [
+            WHOLE if row["words"] is None else str(row["words"]),
+            f"{row['texts']:,}",
+            *(f"{100 * row[key]:.1f}" for key in ("accuracy", "mean_score", "largest_score")),
+        ]
+        for row in record.data["rows"]
+    ]
     columns = ["words", "texts", "accuracy, %", "mean score, %", "largest score, %"]
     return (
         f"Test documents of `{record.data['model']}`, and parts of them of consecutive words: accuracy, and the score "
         f"of the chosen class.\n\n{table(columns, rows)}\n"
     )
-
-
-def row_of(words: int | None, scores: Sequence[float], correct: Sequence[bool]) -> list[str]:
-    """One row of the report."""
-    percent = [100 * np.mean(correct), 100 * np.mean(scores), 100 * max(scores)]
-    return [WHOLE if words is None else str(words), f"{len(scores):,}", *(f"{value:.1f}" for value in percent)]
 
 
 BENCHMARK = Benchmark.of("Short texts", measure, report, None, options, ("onnxruntime", "numpy"))

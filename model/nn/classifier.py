@@ -159,15 +159,13 @@ class WordClassifier(TwoViewClassifier):
         hashes, doc_index, position = self.words(document, lengths, has_fixed_shapes=is_fixed)
         num_documents, length = document.shape
         num_stretches = -(-length // STRETCH_BYTES)
-        is_number = isinstance(length, int)  # in a graph for several buckets, it is a symbol
-        stretch = None if is_number and num_stretches == 1 else divide(position, STRETCH_BYTES)
-        shape = (num_documents, num_stretches)
+        stretch, shape = stretches_of(position, num_stretches), (num_documents, num_stretches)
         ids = self._ids(hashes)
         counts = self._count(ids, hashes, doc_index, num_documents)
         hits = find_hits(ids, doc_index, stretch, has_fixed_shapes=is_fixed)
         contributions = self.weights[0] * self.ngram_view(hits, shape, has_fixed_shapes=is_fixed)
         if self.vector_view is not None:
-            has_width = is_fixed or (is_number and torch.compiler.is_exporting())
+            has_width = is_fixed or (isinstance(length, int) and torch.compiler.is_exporting())
             width = self.vector_view.largest_width(length) if has_width else None
             of_vectors = self.vector_view.contributions(
                 hits, counts[:, 2], lengths, num_stretches, width, has_fixed_shapes=is_fixed
@@ -213,15 +211,16 @@ class ByteClassifier(TwoViewClassifier):
         """Classify (B, N) bytes -> logits (B, classes) and contributions (B, S, classes)."""
         is_fixed = self.has_fixed_shapes
         hashes, doc_index, position = self.hasher(document, lengths)
-        ids, stretch = self._ids(hashes), divide(position, STRETCH_BYTES)
         num_stretches = -(-document.shape[1] // STRETCH_BYTES)
+        ids, stretch = self._ids(hashes), stretches_of(position, num_stretches)
         hits = find_hits(ids, doc_index, stretch, has_fixed_shapes=is_fixed)
         shape = (document.shape[0], num_stretches)
         contributions = self.weights[0] * self.ngram_view(hits, shape, has_fixed_shapes=is_fixed)
         if self.vector_view is not None:
             rows = self.vector_view.rows(hashes, document.shape[1])
+            stretch_bytes = None if stretch is None else STRETCH_BYTES
             of_vectors = self.vector_view.contributions(
-                rows, lengths, num_stretches, STRETCH_BYTES, in_int8=not is_fixed
+                rows, lengths, num_stretches, stretch_bytes, in_int8=not is_fixed
             )
             contributions = contributions + self.weights[1] * of_vectors
         return contributions.sum(dim=1) + self.base(), contributions
@@ -231,3 +230,12 @@ class ByteClassifier(TwoViewClassifier):
         assert self.vector_view is not None
         hashes, *_ = self.hasher(document, lengths)
         return self.vector_view.rows(hashes, document.shape[1])
+
+
+def stretches_of(position: Tensor, num_stretches: int) -> Tensor | None:
+    """The stretch of each position in a document (M,); None if documents have one.
+
+    In a graph for several buckets, the number of stretches is a symbol.
+    """
+    is_one = isinstance(num_stretches, int) and num_stretches == 1
+    return None if is_one else divide(position, STRETCH_BYTES)

@@ -63,24 +63,29 @@ class PatchClassifier(TokenClassifier):
         return self.classify(self.embed(rows, lengths))
 
     def contributions(
-        self, rows: Tensor, lengths: Tensor, num_stretches: int, stretch_bytes: int, *, in_int8: bool
+        self, rows: Tensor, lengths: Tensor, num_stretches: int, stretch_bytes: int | None, *, in_int8: bool
     ) -> Tensor:
         """Contributions (B, num_stretches, classes) of stretches to the logits, without the bias.
 
+        `stretch_bytes`: length of stretches; None if documents have one.
         `in_int8`: whether the ONNX graph adds int8 vectors by MatMulInteger, as in `sum_rows`.
         """
         return self.contributions_of(self.embed(rows, lengths, stretch_bytes, in_int8=in_int8), num_stretches)
 
-    def embed(self, rows: Tensor, lengths: Tensor, stretch_bytes: int = 1, *, in_int8: bool = False) -> Tokens:
+    def embed(
+        self, rows: Tensor, lengths: Tensor, stretch_bytes: int | None = None, *, in_int8: bool = False
+    ) -> Tokens:
         """The tokens of documents of `lengths` bytes (B,)."""
         found = self._patches(rows, in_int8=in_int8) if self.convolution is None else self._maxima(rows)
         x = self.project(found).reshape(rows.shape[0], -1, self.project.out_features)
         if self.training and self.token_dropout:
             x = x * (torch.rand(x.shape[:2], device=x.device) >= self.token_dropout).unsqueeze(-1)
         counts = divide(lengths.long() + (self.patch_length - 1), self.patch_length).clamp(min=1)
-        stretches = divide(self.positions[: x.shape[1]] * self.patch_length, stretch_bytes)
+        stretch = None
+        if stretch_bytes is not None:
+            stretch = divide(self.positions[: x.shape[1]] * self.patch_length, stretch_bytes).expand(x.shape[:2])
         amount = lengths.to(x.dtype).unsqueeze(1)
-        return Tokens(x, counts, stretches.expand(x.shape[:2]), amount / (amount + self.prior))
+        return Tokens(x, counts, stretch, amount / (amount + self.prior))
 
     def _patches(self, rows: Tensor, *, in_int8: bool) -> Tensor:
         """Sums of the vectors of each patch over the root of their number: (B, N, s) -> (B T, width)."""

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -112,7 +112,8 @@ class ByteTask(TwoViewTask):
         golden, outputs, buckets = golden_documents(self.length), ("logits", "contributions"), self.config.model.buckets
         # MatMulInteger, which adds the vectors on a CPU, has no CUDA kernel.
         fixed = model.with_fixed_shapes()
-        return (ExportGraph("model", model, golden, outputs, buckets, fixed, fixed_for_all_batches=True),)
+        graph = ExportGraph("model", model, golden, outputs, buckets, fixed, fixed_for_all_batches=True)
+        return (replace(graph, has_short=len(buckets) > 1),)
 
 
 @dataclass(frozen=True)

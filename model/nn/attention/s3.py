@@ -19,6 +19,7 @@ from model.nn.ops.fourier import (
     dense_fourier_convolution,
     dft_matrices,
     fourier_convolution,
+    kernel_taps,
     segment_means,
     short_fourier_convolution,
 )
@@ -101,14 +102,21 @@ class Smoother(nn.Module):
     def convolve(self, x: Tensor) -> Tensor:
         """Fourier convolution (B, N, C) -> (B, N, C)."""
         segments = segment_means(x, self.num_segments)  # (B, N, r)
+        length = x.shape[1]
+        if torch.compiler.is_exporting() and isinstance(length, int) and SHORT * length <= self.seq_len:
+            return short_fourier_convolution(segments, self._taps())
         if self.is_dense:
-            length = x.shape[1]
-            if torch.compiler.is_exporting() and isinstance(length, int) and SHORT * length <= self.seq_len:
-                return short_fourier_convolution(segments, self.kernel, self.inverse_dft)
             return dense_fourier_convolution(segments, self.kernel, self.forward_dft, self.inverse_dft)
         if torch.compiler.is_exporting() or x.dtype == torch.float16:  # PyTorch has no FFT of float16 on a CPU
             return self.factored(segments, self.kernel)  # type: ignore[no-any-return]
         return fourier_convolution(segments, self.kernel, self.seq_len)
+
+    def _taps(self) -> Tensor:
+        """The kernel in the time domain (seq_len, C), which ONNX Runtime computes when it loads a graph."""
+        if self.is_dense:
+            return kernel_taps(self.kernel, self.inverse_dft)
+        impulse = nn.functional.pad(self.kernel.new_ones(1, 1, self.num_segments), (0, 0, 0, self.seq_len - 1))
+        return self.factored(impulse, self.kernel).squeeze(0)  # type: ignore[no-any-return]
 
 
 class SkeletonAttention(nn.Module):

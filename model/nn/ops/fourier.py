@@ -76,19 +76,23 @@ def dense_fourier_convolution(segments: Tensor, kernel: Tensor, forward: Tensor,
         return inverse[:length] @ torch.cat(product, dim=1)
 
 
-def short_fourier_convolution(segments: Tensor, kernel: Tensor, inverse: Tensor) -> Tensor:
+def kernel_taps(kernel: Tensor, inverse: Tensor) -> Tensor:
+    """The kernel (n/2 + 1, C, 2) in the time domain, (n, C); inverse: of `dft_matrices(n)`."""
+    return inverse @ kernel.permute(2, 0, 1).flatten(0, 1)
+
+
+def short_fourier_convolution(segments: Tensor, taps: Tensor) -> Tensor:
     """Same as `fourier_convolution`, by one product for each segment with the kernel's lags: O(b^2 C), for b << n.
 
-    Shape:      segments (B, b, r); kernel (n/2 + 1, C, 2); inverse: of `dft_matrices(n)`; returns (B, b, C).
+    Shape:      segments (B, b, r); taps (n, C), the kernel in the time domain; returns (B, b, C).
     """
     with torch.autocast(segments.device.type, enabled=False):
-        (batch, length, num_segments), n = segments.shape, inverse.shape[0]
-        taps = inverse @ kernel.permute(2, 0, 1).flatten(0, 1)  # (n, C)
-        position = torch.arange(length, device=kernel.device)
+        (batch, length, num_segments), n = segments.shape, taps.shape[0]
+        position = torch.arange(length, device=taps.device)
         lag = (position - position.unsqueeze(1)) % n  # (b, b): from each position in the input to those in the output
         matrices = taps.index_select(0, lag.flatten()).reshape(length, length, num_segments, -1)
         matrices = matrices.permute(2, 0, 3, 1).flatten(2)  # (r, b, C / r b)
-        found = segments.to(kernel.dtype).permute(2, 0, 1) @ matrices  # (r, B, C / r b)
+        found = segments.to(taps.dtype).permute(2, 0, 1) @ matrices  # (r, B, C / r b)
         return found.transpose(0, 1).reshape(batch, -1, length).transpose(1, 2)
 
 

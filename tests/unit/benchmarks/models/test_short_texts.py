@@ -27,7 +27,9 @@ def test_a_model_reads_its_documents_and_parts_of_them(tmp_path_factory: pytest.
     assert data["model"] == "tiny/1"
     assert [row["words"] for row in data["rows"]][:3] == [None, 1, 2]
     for row in data["rows"][:3]:
-        assert len(row["scores"]) == len(row["correct"]) == 8
+        assert row["texts"] == 8
+        assert 0 < row["mean_score"] <= row["largest_score"] <= 1
+        assert row["accuracy"] * 8 in range(9)
 
 
 def test_other_models_are_named() -> None:
@@ -37,8 +39,8 @@ def test_other_models_are_named() -> None:
 
 def test_report_compares_scores_with_accuracy(tmp_path: Path) -> None:
     rows = [
-        {"words": None, "scores": [0.5, 1.0], "correct": [True, True]},
-        {"words": 4, "scores": [0.75, 0.5], "correct": [False, True]},
+        {"words": None, "texts": 2, "accuracy": 1.0, "mean_score": 0.75, "largest_score": 1.0},
+        {"words": 4, "texts": 2, "accuracy": 0.5, "mean_score": 0.625, "largest_score": 0.75},
     ]
     expected = ["| whole documents | 2 | 100.0 | 75.0 | 100.0 |", "| 4 | 2 | 50.0 | 62.5 | 75.0 |"]
     expect_in_report(BENCHMARK, made_up({"model": "a/3", "rows": rows}), expected, tmp_path)
