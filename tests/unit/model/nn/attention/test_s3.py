@@ -2,10 +2,10 @@ import pytest
 import torch
 
 from model.config.encoder import EncoderConfig
-from model.nn.attention.s3 import S3Attention, SkeletonAttention, Smoother
+from model.nn.attention.s3 import DENSE_LENGTH, SHORT, S3Attention, SkeletonAttention, Smoother
 from tests.support import reference
 from tests.support.configs import changed, with_options
-from tests.support.numerics import close, randomise
+from tests.support.numerics import close, randomise, same
 from tests.support.tokens import LENGTHS, mask_of, tokens
 
 
@@ -20,6 +20,21 @@ def test_smoother_equals_reference(config: EncoderConfig) -> None:
     x = random_tokens(config)
     for b in range(2):
         assert close(smoother(x)[b], reference.smoother(x[b].numpy(), state, config))
+
+
+@pytest.mark.parametrize("seq_len", [DENSE_LENGTH, 2 * DENSE_LENGTH])
+def test_short_documents_are_convolved_alike_in_a_graph_of_their_own(
+    config: EncoderConfig, seq_len: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed_config = changed(config, seq_len=seq_len)
+    smoother, x = Smoother(changed_config).requires_grad_(False), random_tokens(changed_config)
+    randomise(smoother)
+    for length in (1, 7, seq_len // SHORT):
+        short = x[:, :length]
+        expected = smoother.convolve(short)
+        with monkeypatch.context() as patch:
+            patch.setattr("torch.compiler.is_exporting", lambda: True)
+            assert same(smoother.convolve(short), expected)
 
 
 @pytest.fixture
