@@ -82,8 +82,8 @@ class TokenClassifier(nn.Module):
         x, is_real = self._encode(tokens)
         highest = (x + lowest(is_real, x.dtype)).amax(dim=1)  # (B, C)
         pooled = torch.cat((masked_mean(x, tokens.counts), highest), dim=1)
-        mean = self.standardised(masked_mean(tokens.vectors, tokens.counts))
-        logits: Tensor = self.pooled_dropout(pooled) @ self.head.weight.T + self.evidence(self.dropout(mean))
+        mean = masked_mean(tokens.vectors, tokens.counts)
+        logits: Tensor = self.pooled_dropout(pooled) @ self.head.weight.T + self.evidence_of(self.dropout(mean))
         return tokens.share * logits
 
     def contributions_of(self, tokens: Tokens, num_stretches: int) -> Tensor:
@@ -102,12 +102,8 @@ class TokenClassifier(nn.Module):
         summed = (tokens.stretch.unsqueeze(1) == stretches).to(x.dtype) @ parts
         return tokens.share.unsqueeze(1) * summed
 
-    def standardised(self, vectors: Tensor) -> Tensor:
-        """Input of the linear term, from vectors or means of them (..., C)."""
-        return self.gain * vectors
-
     def evidence_of(self, vectors: Tensor) -> Tensor:
-        """The linear term (..., classes) of vectors (..., C)."""
+        """The linear term (..., classes) of vectors, or of means of them (..., C)."""
         return vectors @ (self.gain * self.evidence.weight.T)
 
     def _encode(self, tokens: Tokens) -> tuple[Tensor, Tensor]:
