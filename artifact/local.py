@@ -41,6 +41,8 @@ Json = dict[str, Any]
 SERIES = "a mapping from channels to values, or a sequence with the values of each channel"
 """What a series may be, for error messages."""
 
+SHARE_BYTES = 2048
+"""Minimum size of a batch if rows are spread over several threads: handing over fewer takes longer than it saves."""
 T = TypeVar("T")
 K = TypeVar("K", bound=Task)
 
@@ -309,7 +311,7 @@ class Model:
         batches = [
             (bucket, indices[first : first + size])
             for bucket, indices in buckets.items()
-            for size in (self._batch_rows * lengths[-1] // bucket,)
+            for size in (self._rows_of_a_batch(bucket, len(indices)),)
             for first in range(0, len(indices), size)
         ]
         pool = self._pools.get(os.getpid()) or self._new_pool()
@@ -321,6 +323,11 @@ class Model:
         outputs = (output for part in found for output in _finite(part))
         by_row = dict(zip((index for _, indices in batches for index in indices), outputs, strict=True))
         return [by_row[index] for index in range(len(rows))]
+
+    def _rows_of_a_batch(self, bucket: int, count: int) -> int:
+        """How many of the `count` rows of a bucket a batch has: an equal share for each thread, unless they are few."""
+        share = max(-(-count // self._threads), SHARE_BYTES // bucket)
+        return min(share, self._batch_rows * self._loaded.row_lengths[-1] // bucket)
 
     def _new_pool(self) -> ThreadPoolExecutor:
         pool = ThreadPoolExecutor(self._threads, thread_name_prefix="inference")

@@ -105,7 +105,7 @@ class Definitions:
         self.batch_padding = self._histogram(
             "longdoc_batch_padding_ratio", "Share of a batch that is padding.", RATIO, "model"
         )
-        text = "Batches; reason full, or drained if no other row was queued."
+        text = "Batches; reason full, spread over free slots, or drained if no other row was queued."
         self.batches = self._counter("longdoc_batches", text, "model", "reason")
         self.rejected = self._counter(
             "longdoc_requests_rejected", "Requests rejected by the engine.", "model", "reason"
@@ -295,7 +295,7 @@ class ModelMetrics:
         )
 
     def batch_closed(self, reason: str) -> None:
-        """Count a batch by `reason`: full, or drained if no other row of its class and bucket was queued."""
+        """Count a batch by `reason`: full, spread or drained, by why no other row of its bucket joined it."""
         if reason not in self._batches:
             self._batches[reason] = self._metrics.batches.labels(self.model, reason)
         self._batches[reason].inc()

@@ -323,12 +323,14 @@ class Batcher:
         while not self._failed and (found := lane.queue.next()) is not None:
             priority, bucket = found
             entries = priority.buckets[bucket]
-            limit = self._max_rows(bucket)
+            limit = share = self._max_rows(bucket)
+            if lane.free_slots > 1:  # rows that arrived together are spread over the slots
+                share = int(min(limit, max(-(-len(entries) // lane.free_slots), self._cost.min_rows(bucket))))
             batch = Batch(lane, priority, bucket, [])
             # If all slots of the lane are free, rows are computed even if they are estimated to be late. Only a new
             # measurement corrects the estimate; otherwise one slow batch could make the model reject every row.
             earliest_end = now + self._cost.row_seconds(bucket) if lane.free_slots < lane.slots else -math.inf
-            while entries and len(batch.entries) < limit:
+            while entries and len(batch.entries) < share:
                 entry = entries.popleft()
                 request = entry[1]
                 if request.future.done():
@@ -340,7 +342,8 @@ class Batcher:
                 batch.entries.append(entry)
             if batch.entries:
                 lane.queue.charge(priority, bucket * len(batch.entries))
-                self._metrics.batch_closed("full" if len(batch.entries) == limit else "drained")
+                is_full = len(batch.entries) == limit
+                self._metrics.batch_closed("full" if is_full else "spread" if entries else "drained")
                 return batch
         return None
 

@@ -9,6 +9,10 @@ LONGEST_BATCH_S = 0.03
 """Upper bound of the estimated time of a batch: the next request has to wait for the batch."""
 
 
+SHORTEST_BATCH_S = 0.001
+"""Lower bound of the estimated time of a part of a batch: handing rows over to another thread takes time, too."""
+
+
 class CostModel:
     """Two kinds of running means: time to compute a row, for each bucket, and estimated time of an interactive request.
 
@@ -48,6 +52,11 @@ class CostModel:
                 seconds = measured.get(bucket)
                 total += count * (self.row_seconds(bucket) if seconds is None else seconds)
         return total
+
+    def min_rows(self, bucket: int) -> float:
+        """Minimum rows of a batch if others are computed by other slots: infinite before a measurement."""
+        row_seconds = self.row_seconds(bucket)
+        return math.ceil(SHORTEST_BATCH_S / row_seconds) if row_seconds else math.inf
 
     def max_rows(self, bucket: int) -> float:
         """Maximum rows of a batch that is to end within LONGEST_BATCH_S: at least 1, infinite before a measurement."""

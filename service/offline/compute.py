@@ -1,7 +1,9 @@
 """Inputs -> results, without a server: what `predict` and `batch` share."""
 
 import functools
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -184,13 +186,33 @@ def prepare(model: Model, operation: str, fields: Sequence[Field], options: Pred
 
 
 def results(rows: Iterable[Source[Values | BadRow]], compute: Predict) -> Iterator[Source[Json]]:
-    """Location and result of each row, in order; that of a bad row is its error. A missing text is an empty one."""
-    found = iter(rows)
-    while chunk := list(islice(found, CHUNK)):
-        good = [[b"" if value is None else value for value in row] for _, row in chunk if not isinstance(row, BadRow)]
-        computed = iter(compute_each(compute, good))
-        for place, row in chunk:
-            yield place, failure("invalid_input", row.reason) if isinstance(row, BadRow) else next(computed)
+    """Location and result of each row, in order; that of a bad row is its error. A missing text is an empty one.
+
+    While some rows are computed in a thread, the next ones are read and the results of the last ones are taken.
+    """
+    found, ahead = iter(rows), deque[Future[list[Source[Json]]]]()
+    with ThreadPoolExecutor(1, "predict") as thread:
+        try:
+            while chunk := list(islice(found, CHUNK)):
+                ahead.append(thread.submit(_results_of, chunk, compute))
+                if len(ahead) > 1:
+                    yield from ahead.popleft().result()
+        except InputError:  # the file cannot be read to its end
+            while ahead:
+                yield from ahead.popleft().result()
+            raise
+        while ahead:
+            yield from ahead.popleft().result()
+
+
+def _results_of(rows: Sequence[Source[Values | BadRow]], compute: Predict) -> list[Source[Json]]:
+    """As `results`, all at once."""
+    good = [[b"" if value is None else value for value in row] for _, row in rows if not isinstance(row, BadRow)]
+    computed = iter(compute_each(compute, good))
+    return [
+        (place, failure("invalid_input", row.reason) if isinstance(row, BadRow) else next(computed))
+        for place, row in rows
+    ]
 
 
 def compute_each(compute: Predict, rows: Sequence[Sequence[Any]]) -> list[Json]:

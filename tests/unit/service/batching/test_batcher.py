@@ -19,6 +19,7 @@ from artifact.arrays import Floats
 from artifact.errors import InferenceFailed, NonFiniteOutput
 from service.batching.admission import Limits, limited
 from service.batching.batcher import BULK_ROWS, STUCK_S, Batcher, Outcome, RunRows
+from service.batching.cost import SHORTEST_BATCH_S
 from service.errors import DeadlineExceeded, NotReady, Overloaded, ShuttingDown
 from service.metrics import Metrics, ModelMetrics
 from service.statistics import Duration
@@ -205,6 +206,36 @@ async def test_full_batch_is_handed_over_before_a_slot_is_free(batcher: Batcher,
     assert executor.running == [[b"\x09", b"\x0a", b"j"]]
     await executor.finish()
     assert [values(await task) for task in tasks] == [[float(i)] for i in (*range(11), ord("j"))]
+
+
+@simulated(slots=2)
+async def test_rows_that_arrive_together_are_spread_over_free_slots(batcher: Batcher, executor: ManualExecutor) -> None:
+    first = ask(batcher, b"a", b"b")
+    await settle()
+    assert [len(batch) for batch in executor.running] == [2], "nothing was measured yet"
+    await asyncio.sleep(0.01)
+    await executor.finish()
+    second = ask(batcher, *(bytes([i]) for i in range(5)))
+    await settle()
+    assert [len(batch) for batch in executor.running] == [3, 2]
+    for _ in range(2):
+        await executor.finish()
+    assert first.done()
+    assert values(await second) == [float(i) for i in range(5)]
+
+
+@simulated(slots=2)
+async def test_rows_that_take_little_time_are_computed_together(batcher: Batcher, executor: ManualExecutor) -> None:
+    first = ask(batcher, b"a")
+    await settle()
+    await asyncio.sleep(SHORTEST_BATCH_S / 4)
+    await executor.finish()
+    second = ask(batcher, b"a", b"b", b"c", b"d")
+    await settle()
+    assert [len(batch) for batch in executor.running] == [4]
+    await executor.finish()
+    assert first.done()
+    assert len(values(await second)) == 4
 
 
 @simulated()

@@ -1,8 +1,10 @@
 """The measured cost of rows."""
 
+import math
+
 import pytest
 
-from service.batching.cost import EARLIER_WEIGHT, LONGEST_BATCH_S, CostModel
+from service.batching.cost import EARLIER_WEIGHT, LONGEST_BATCH_S, SHORTEST_BATCH_S, CostModel
 
 
 def test_first_measurement_counts_fully_and_later_ones_by_weight() -> None:
@@ -48,3 +50,11 @@ def test_batch_is_limited_to_the_rows_computed_in_time(row_seconds: float, rows:
     cost = CostModel()
     cost.record_batch(8, row_seconds)
     assert cost.max_rows(8) == rows
+
+
+@pytest.mark.parametrize(("row_seconds", "rows"), [(SHORTEST_BATCH_S / 4, 4), (SHORTEST_BATCH_S / 3.5, 4), (9.0, 1)])
+def test_part_of_a_batch_takes_at_least_the_shortest_time(row_seconds: float, rows: int) -> None:
+    cost = CostModel()
+    assert cost.min_rows(8) == math.inf
+    cost.record_batch(8, row_seconds)
+    assert cost.min_rows(8) == rows

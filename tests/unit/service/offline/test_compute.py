@@ -1,5 +1,8 @@
 """Inputs -> results, for `predict` and `batch`."""
 
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -7,7 +10,16 @@ import pytest
 from artifact.errors import InputError
 from artifact.local import Model
 from artifact.tables.reading import Field
-from service.offline.compute import OPERATIONS, PredictOptions, choose_fields, choose_operation, compute_each, prepare
+from service.offline.compute import (
+    CHUNK,
+    OPERATIONS,
+    PredictOptions,
+    choose_fields,
+    choose_operation,
+    compute_each,
+    prepare,
+    results,
+)
 from tests.support.models import backend_of, classifier, forecaster, matcher, series_classifier
 
 
@@ -53,10 +65,31 @@ def test_invalid_row_is_found_by_halving() -> None:
     """Of eight rows, the halves without it are computed at once: four, two and one row."""
     model = classifier()
     compute = prepare(Model(model), "classify", OPERATIONS["classify"].fields, PredictOptions(top=1))
-    results = compute_each(compute, [(text,) for text in (b"+", b"-", b"", b"+", b"+", b"-", b"-", b"+")])
-    labels = [result.get("label", "error") for result in results]
+    found = compute_each(compute, [(text,) for text in (b"+", b"-", b"", b"+", b"+", b"-", b"-", b"+")])
+    labels = [result.get("label", "error") for result in found]
     assert labels == [
         {"+": "positive", "-": "negative", "": "error"}[sign] for sign in ("+", "-", "", "+", "+", "-", "-", "+")
     ]
     assert sorted(backend_of(model).batches) == [1, 2, 4]
-    assert all(len(result["scores"]) == 1 for result in results if "scores" in result)
+    assert all(len(result["scores"]) == 1 for result in found if "scores" in result)
+
+
+def test_rows_are_read_while_earlier_ones_are_computed() -> None:
+    """All results are returned in order, also if the file ends with an error."""
+    has_read_on = threading.Event()
+
+    def rows() -> Iterator[tuple[str, tuple[int]]]:
+        for number in range(2 * CHUNK):
+            if number == CHUNK + 1:
+                has_read_on.set()
+            yield f"row {number}", (number,)
+        raise InputError("the file is cut off")
+
+    def compute(values: Sequence[Sequence[int]]) -> list[dict[str, Any]]:
+        assert has_read_on.wait(60)
+        return [{"twice": 2 * number} for (number,) in values]
+
+    found = deque[Any]()
+    with pytest.raises(InputError, match="the file is cut off"):
+        deque(map(found.append, results(rows(), compute)), maxlen=0)
+    assert list(found) == [(f"row {number}", {"twice": 2 * number}) for number in range(2 * CHUNK)]
