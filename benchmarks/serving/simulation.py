@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Executor
 from contextvars import Context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -58,6 +58,8 @@ class Costs:
     """Processor time of a request without inference, by document bytes."""
     refusal: float
     """Processor time of a request that is refused from its headers."""
+    busy_front_end: dict[int, float] = field(default_factory=dict)
+    """As `front_end`, of requests that arrive while the core is busy, which are handled together; empty: the same."""
 
     @classmethod
     def from_data(cls, data: Data) -> "Costs":
@@ -67,6 +69,7 @@ class Costs:
             tuple(data["spread"]),
             {int(length): ms / 1e3 for length, ms in data["front_end_ms"].items()},
             data["refusal_ms"] / 1e3,
+            {int(length): ms / 1e3 for length, ms in data.get("busy_front_end_ms", {}).items()},
         )
 
     @property
@@ -78,9 +81,9 @@ class Costs:
         """Mean time of a batch; linear between the measured sizes and beyond them."""
         return linear(self.batches[bucket], rows)
 
-    def front_end_s(self, length: int) -> float:
+    def front_end_s(self, length: int, *, is_busy: bool = False) -> float:
         """Processor time of a request with one document of `length` bytes, without inference."""
-        return linear(self.front_end, length)
+        return linear((is_busy and self.busy_front_end) or self.front_end, length)
 
     def capacity(self, lengths: Sequence[int]) -> float:
         """Estimated documents per second of one core: the inverse of the mean work of the documents, in single rows."""
@@ -160,6 +163,11 @@ class Core:
         self._at = 0.0
         self._number = 0
         self._timer = 0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a job is running."""
+        return bool(self._jobs)
 
     def run(self, seconds: float, done: Callable[[], None]) -> None:
         """Add a job of `seconds` of work; `done` is called when it has had them."""
@@ -306,6 +314,8 @@ class _Request:
     length: int
     done: Callable[[int, int], None]
     """Called with index and status when the response is complete."""
+    is_behind: bool = False
+    """Whether its replica was busy when it arrived."""
 
 
 class Replica:
@@ -337,7 +347,7 @@ class Replica:
         self._costs = costs
         self._pool = pool
         self._random = generator
-        self._front_end_s: dict[int, float] = {}
+        self._front_end_s: dict[tuple[int, bool], float] = {}
         self._batch_s: dict[tuple[int, int], float] = {}
         self._tasks = deque[tuple[float, Callable[[], None]]]()
         self._is_working = False
@@ -371,6 +381,7 @@ class Replica:
     def receive(self, request: _Request) -> None:
         """Take a request: headers first, the rest after everything that has arrived before."""
         self.open += 1
+        request.is_behind = self.core.is_busy
         self.work(self._costs.refusal, lambda: self._head(request))
 
     def _next_task(self) -> None:
@@ -395,7 +406,7 @@ class Replica:
             self._end(request, REFUSED)
             return
         self._pending += 1
-        self.work(self._half_s(request.length), lambda: self._body(request))
+        self.work(self._half_s(request), lambda: self._body(request))
 
     def _body(self, request: _Request) -> None:
         self._pending -= 1
@@ -409,13 +420,14 @@ class Replica:
             status = REFUSED
         except DeadlineExceeded:
             status = LATE
-        self.work(self._half_s(request.length), lambda: self._end(request, status))
+        self.work(self._half_s(request), lambda: self._end(request, status))
 
-    def _half_s(self, length: int) -> float:
+    def _half_s(self, request: _Request) -> float:
         """Half of the front end's time after the headers: one half comes before the inference, the other after it."""
-        if (seconds := self._front_end_s.get(length)) is None:
-            seconds = max(0.0, self._costs.front_end_s(length) - self._costs.refusal) / 2
-            self._front_end_s[length] = seconds
+        key = request.length, request.is_behind
+        if (seconds := self._front_end_s.get(key)) is None:
+            front_end_s = self._costs.front_end_s(request.length, is_busy=request.is_behind)
+            seconds = self._front_end_s[key] = max(0.0, front_end_s - self._costs.refusal) / 2
         return seconds
 
     def _end(self, request: _Request, status: int) -> None:

@@ -7,6 +7,4 @@ COSTS: Data = {
     "spread": [1.0, 1.0],
     "front_end_ms": {"256": 1.0, "65536": 1.0},
     "refusal_ms": 0.1,
-    "client_ms": 0.2,
-    "start_s": [1.0, 1.2],
 }
