@@ -41,8 +41,9 @@ Json = dict[str, Any]
 SERIES = "a mapping from channels to values, or a sequence with the values of each channel"
 """What a series may be, for error messages."""
 
-SHARE_BYTES = 2048
-"""Minimum size of a batch if rows are spread over several threads: handing over fewer takes longer than it saves."""
+PART_BYTES = 2048
+"""Rows are split among threads only into batches of at least this size."""
+
 T = TypeVar("T")
 K = TypeVar("K", bound=Task)
 
@@ -325,9 +326,9 @@ class Model:
         return [by_row[index] for index in range(len(rows))]
 
     def _rows_of_a_batch(self, bucket: int, count: int) -> int:
-        """How many of the `count` rows of a bucket a batch has: an equal share for each thread, unless they are few."""
-        share = max(-(-count // self._threads), SHARE_BYTES // bucket)
-        return min(share, self._batch_rows * self._loaded.row_lengths[-1] // bucket)
+        """How many of the `count` rows of a bucket a batch has: an equal share for each thread."""
+        parts = max(1, min(self._threads, count * bucket // PART_BYTES))
+        return min(-(-count // parts), self._batch_rows * self._loaded.row_lengths[-1] // bucket)
 
     def _new_pool(self) -> ThreadPoolExecutor:
         pool = ThreadPoolExecutor(self._threads, thread_name_prefix="inference")

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Executor
 from contextvars import Context
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -58,8 +58,9 @@ class Costs:
     """Processor time of a request without inference, by document bytes."""
     refusal: float
     """Processor time of a request that is refused from its headers."""
-    busy_front_end: dict[int, float] = field(default_factory=dict)
-    """As `front_end`, of requests that arrive while the core is busy, which are handled together; empty: the same."""
+    busy_front_end: dict[int, float] | None = None
+    """As `front_end`, of requests that arrive while the core is busy: the event loop handles several at a time. By
+    default the same."""
 
     @classmethod
     def from_data(cls, data: Data) -> "Costs":
@@ -69,7 +70,7 @@ class Costs:
             tuple(data["spread"]),
             {int(length): ms / 1e3 for length, ms in data["front_end_ms"].items()},
             data["refusal_ms"] / 1e3,
-            {int(length): ms / 1e3 for length, ms in data.get("busy_front_end_ms", {}).items()},
+            {int(length): ms / 1e3 for length, ms in data["busy_front_end_ms"].items()},
         )
 
     @property
@@ -83,7 +84,7 @@ class Costs:
 
     def front_end_s(self, length: int, *, is_busy: bool = False) -> float:
         """Processor time of a request with one document of `length` bytes, without inference."""
-        return linear((is_busy and self.busy_front_end) or self.front_end, length)
+        return linear(self.busy_front_end if is_busy and self.busy_front_end else self.front_end, length)
 
     def capacity(self, lengths: Sequence[int]) -> float:
         """Estimated documents per second of one core: the inverse of the mean work of the documents, in single rows."""
@@ -314,7 +315,7 @@ class _Request:
     length: int
     done: Callable[[int, int], None]
     """Called with index and status when the response is complete."""
-    is_behind: bool = False
+    found_busy: bool = False
     """Whether its replica was busy when it arrived."""
 
 
@@ -381,7 +382,7 @@ class Replica:
     def receive(self, request: _Request) -> None:
         """Take a request: headers first, the rest after everything that has arrived before."""
         self.open += 1
-        request.is_behind = self.core.is_busy
+        request.found_busy = self.core.is_busy
         self.work(self._costs.refusal, lambda: self._head(request))
 
     def _next_task(self) -> None:
@@ -424,9 +425,9 @@ class Replica:
 
     def _half_s(self, request: _Request) -> float:
         """Half of the front end's time after the headers: one half comes before the inference, the other after it."""
-        key = request.length, request.is_behind
+        key = request.length, request.found_busy
         if (seconds := self._front_end_s.get(key)) is None:
-            front_end_s = self._costs.front_end_s(request.length, is_busy=request.is_behind)
+            front_end_s = self._costs.front_end_s(request.length, is_busy=request.found_busy)
             seconds = self._front_end_s[key] = max(0.0, front_end_s - self._costs.refusal) / 2
         return seconds
 

@@ -331,7 +331,7 @@ def _costs(data: Data) -> list[str]:
         for bucket, of in costs["batch_ms"].items()
     ]
     front_end, busy = (
-        ", ".join(f"{ms:.2f} ms for {int(length):,} bytes" for length, ms in costs.get(key, {}).items())
+        ", ".join(f"{ms:.2f} ms for {int(length):,} bytes" for length, ms in costs[key].items())
         for key in ("front_end_ms", "busy_front_end_ms")
     )
     return [

@@ -8,7 +8,7 @@ import numpy as np
 from benchmarks.lib.load import Outcome, closed_loop, open_loop, poisson, post, run
 from benchmarks.lib.record import Data
 from benchmarks.lib.servers import TEXT, document, service
-from benchmarks.serving.simulation import ANSWERED, Costs, Pool, Result, Simulation
+from benchmarks.serving.simulation import Costs, Pool, Result, Simulation
 
 CONNECTIONS = 32
 LENGTHS = (256, 4096, 16384)
@@ -30,7 +30,7 @@ def compare(costs: Data, server_core: int, load_core: int) -> Iterator[Data]:
                 headers = {"x-request-timeout-ms": f"{1e3 * DEADLINE_S:.0f}"}
                 requests = [post(f"{server.url}/v1/classify", document(length), TEXT, headers)]
                 closed = run(closed_loop(server.url, requests, connections=CONNECTIONS, seconds=CLOSED_S))
-                capacity = float((closed.status == ANSWERED).sum()) / CLOSED_S
+                capacity = closed.throughput
                 for share in SHARES:
                     rate = share * capacity
                     real = run(open_loop(server.url, requests, rate=rate, seconds=OPEN_S, seed=number))

@@ -27,7 +27,7 @@ class Hits(NamedTuple):
     doc_index: Tensor
     """Index of the document."""
     stretch: Tensor | None
-    """Stretch of the document in which the last word of the n-gram ends; None if documents have one stretch."""
+    """Stretch of the document in which the n-gram ends; None if documents have one stretch."""
 
 
 def find_hits(ids: Tensor, doc_index: Tensor, stretch: Tensor | None, *, has_fixed_shapes: bool = False) -> Hits:
@@ -83,7 +83,7 @@ class NgramClassifier(nn.Module):
     moderate; most documents are far longer. Row h of the table holds s_h W_h and, in its last column, s_h^2.
 
     The view returns W x as a sum over stretches of the document: each of the k occurrences of n-gram h contributes
-    x_h W_h / k to the stretch in which its last word ends.
+    x_h W_h / k to the stretch in which it ends.
 
     Shape:      hits of the n-grams (K,); shape, the numbers B of documents and S of stretches of each; returns
                 (B, S, classes).

@@ -11,8 +11,8 @@ from model.nn.stem import quantise_int8
 
 SMALLEST = 1e-6
 """Smallest prior."""
-NEARNESS = 0.02
-"""Difference in a channel by which a lower token gets 1/e of what the higher one gets of the maximum."""
+SHARE_TEMPERATURE = 0.02
+"""Softmax temperature of the shares of a maximum: a token that is lower by this much has 1/e of the highest one's."""
 
 
 class Tokens(NamedTuple):
@@ -38,9 +38,10 @@ class TokenClassifier(nn.Module):
     prior keeps the logits of documents of a few words moderate; most documents are far longer.
 
     `contributions` returns the logits without b and dropout as a sum over stretches of the document. A token
-    contributes its part of the means, and its share of the maximum of each channel: softmax_t(z_t / NEARNESS), nearly
-    all of it for the highest token. If one token got it all, rounding to float16 would decide between two that are
-    almost equal. The blocks mix tokens, so that a contribution also depends on the text of other stretches.
+    contributes its part of the means, and its share of the maximum of each channel, which is that of a softmax over
+    the tokens with SHARE_TEMPERATURE: nearly all for the highest token. If it got all, rounding to float16 would decide
+    between two tokens that are almost equal. The blocks mix tokens, so that a contribution also depends on the text of
+    other stretches.
 
     Reference:  blocks: Wang et al. 2024, arXiv:2408.08567, Figure 1; mean and maximum: Howard and Ruder 2018,
                 arXiv:1801.06146, sec. 3.3. The S3Attention paper reads bytes and pools by the mean.
@@ -93,11 +94,11 @@ class TokenClassifier(nn.Module):
         x, is_real = self._encode(tokens)
         weight, channels = self.head.weight.T, x.shape[2]  # (2 C, classes)
         part_of_mean = is_real.to(x.dtype) / tokens.counts.unsqueeze(1)  # (B, T)
-        real = x + lowest(is_real, x.dtype)
-        share = torch.softmax(real / NEARNESS, dim=1)  # (B, T, C)
-        maxima = real.amax(dim=1).unsqueeze(-1) * weight[channels:]  # (B, C, classes)
+        masked = x + lowest(is_real, x.dtype)
+        part_of_maximum = torch.softmax(masked / SHARE_TEMPERATURE, dim=1)  # (B, T, C)
+        maxima = masked.amax(dim=1).unsqueeze(-1) * weight[channels:]  # (B, C, classes)
         means = x @ weight[:channels] + self.evidence_of(tokens.vectors)
-        parts = means * part_of_mean.unsqueeze(-1) + share @ maxima  # (B, T, classes)
+        parts = means * part_of_mean.unsqueeze(-1) + part_of_maximum @ maxima  # (B, T, classes)
         stretches = torch.arange(num_stretches, device=x.device).unsqueeze(1)
         summed = (tokens.stretch.unsqueeze(1) == stretches).to(x.dtype) @ parts
         return tokens.share.unsqueeze(1) * summed

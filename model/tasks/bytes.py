@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -112,8 +112,8 @@ class ByteTask(TwoViewTask):
         golden, outputs, buckets = golden_documents(self.length), ("logits", "contributions"), self.config.model.buckets
         # MatMulInteger, which adds the vectors on a CPU, has no CUDA kernel.
         fixed = model.with_fixed_shapes()
-        graph = ExportGraph("model", model, golden, outputs, buckets, fixed, fixed_for_all_batches=True)
-        return (replace(graph, has_short=len(buckets) > 1),)
+        options = {"fixed_for_all_batches": True, "has_short": len(buckets) > 1}
+        return (ExportGraph("model", model, golden, outputs, buckets, fixed, **options),)
 
 
 @dataclass(frozen=True)

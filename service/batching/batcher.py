@@ -324,8 +324,9 @@ class Batcher:
             priority, bucket = found
             entries = priority.buckets[bucket]
             limit = share = self._max_rows(bucket)
-            if lane.free_slots > 1:  # rows that arrived together are spread over the slots
-                share = int(min(limit, max(-(-len(entries) // lane.free_slots), self._cost.min_rows(bucket))))
+            count = priority.waiting[bucket]
+            if lane.free_slots > 1 and count == lane.queue.waiting_rows:  # no other rows need a slot
+                share = min(limit, -(-count // self._cost.parts(bucket, count, lane.free_slots)))
             batch = Batch(lane, priority, bucket, [])
             # If all slots of the lane are free, rows are computed even if they are estimated to be late. Only a new
             # measurement corrects the estimate; otherwise one slow batch could make the model reject every row.

@@ -7,10 +7,8 @@ EARLIER_WEIGHT = 0.9
 """Weight of earlier measurements in a running mean."""
 LONGEST_BATCH_S = 0.03
 """Upper bound of the estimated time of a batch: the next request has to wait for the batch."""
-
-
 SHORTEST_BATCH_S = 0.001
-"""Lower bound of the estimated time of a part of a batch: handing rows over to another thread takes time, too."""
+"""Rows are split among slots only into batches of at least this estimated time."""
 
 
 class CostModel:
@@ -53,10 +51,9 @@ class CostModel:
                 total += count * (self.row_seconds(bucket) if seconds is None else seconds)
         return total
 
-    def min_rows(self, bucket: int) -> float:
-        """Minimum rows of a batch if others are computed by other slots: infinite before a measurement."""
-        row_seconds = self.row_seconds(bucket)
-        return math.ceil(SHORTEST_BATCH_S / row_seconds) if row_seconds else math.inf
+    def parts(self, bucket: int, rows: int, slots: int) -> int:
+        """Into how many batches rows are split, at most one for each of the free slots. One before a measurement."""
+        return max(1, min(slots, int(rows * self.row_seconds(bucket) / SHORTEST_BATCH_S)))
 
     def max_rows(self, bucket: int) -> float:
         """Maximum rows of a batch that is to end within LONGEST_BATCH_S: at least 1, infinite before a measurement."""

@@ -1,12 +1,10 @@
 """Inputs -> results, without a server: what `predict` and `batch` share."""
 
 import functools
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from artifact.documents import OnOverflow
 from artifact.encodings import RAW
@@ -16,6 +14,8 @@ from artifact.tables.reading import Field, Source, Values
 from artifact.tables.table import BadRow
 from artifact.tasks.base import Task
 from artifact.tasks.series_classification import SeriesClassification
+
+T = TypeVar("T")
 
 CHUNK = 64
 """Inputs computed together."""
@@ -188,21 +188,33 @@ def prepare(model: Model, operation: str, fields: Sequence[Field], options: Pred
 def results(rows: Iterable[Source[Values | BadRow]], compute: Predict) -> Iterator[Source[Json]]:
     """Location and result of each row, in order; that of a bad row is its error. A missing text is an empty one.
 
-    While some rows are computed in a thread, the next ones are read and the results of the last ones are taken.
+    While rows are computed in a thread, the caller uses the results before them, and the next rows are read. If they
+    cannot be read, the error is raised after the results of all rows before it.
     """
-    found, ahead = iter(rows), deque[Future[list[Source[Json]]]]()
-    with ThreadPoolExecutor(1, "predict") as thread:
-        try:
-            while chunk := list(islice(found, CHUNK)):
-                ahead.append(thread.submit(_results_of, chunk, compute))
-                if len(ahead) > 1:
-                    yield from ahead.popleft().result()
-        except InputError:  # the file cannot be read to its end
-            while ahead:
-                yield from ahead.popleft().result()
-            raise
-        while ahead:
-            yield from ahead.popleft().result()
+    found, computing = iter(rows), None
+    thread = ThreadPoolExecutor(1, "predict")
+    try:
+        error: Exception | None = None
+        while error is None:
+            chunk, error = _read(found)
+            before, computing = computing, thread.submit(_results_of, chunk, compute)
+            yield from before.result() if before else ()
+        yield from computing.result() if computing else ()
+        if not isinstance(error, StopIteration):
+            raise error
+    finally:
+        thread.shutdown(wait=False, cancel_futures=True)
+
+
+def _read(rows: Iterator[T]) -> tuple[list[T], Exception | None]:
+    """The next CHUNK rows; or those that are left, and why there are no more."""
+    chunk = list[T]()
+    try:
+        while len(chunk) < CHUNK:
+            chunk.append(next(rows))
+    except Exception as error:  # StopIteration at the end
+        return chunk, error
+    return chunk, None
 
 
 def _results_of(rows: Sequence[Source[Values | BadRow]], compute: Predict) -> list[Source[Json]]:

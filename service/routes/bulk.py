@@ -49,7 +49,7 @@ A = TypeVar("A")
 L = TypeVar("L", bound=Line)
 
 MAX_PENDING_LINES = 256
-"""Maximum number of lines whose response has not been sent: enough to fill the batches of every slot, twice."""
+"""Maximum number of lines whose response has not been sent: enough that slots seldom wait for lines."""
 MAX_PENDING_BYTES = 8 * 2**20
 """Maximum total size of these lines and of the details in their answers; one line alone may have more."""
 GROUP_BYTES = 4096

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from model.config.attentions import S3Options
 from model.config.encoder import EncoderConfig
 from model.config.models import ClassifierConfig, ForecasterConfig, MatcherConfig, StemConfig
-from model.nn.tokens import NEARNESS
+from model.nn.tokens import SHARE_TEMPERATURE
 
 Array = NDArray[np.float64]
 State = Mapping[str, Array]
@@ -476,7 +476,7 @@ def document_share(ids: list[int], state: State) -> float:
 def share_of_maximum(values: Array, place: int) -> float:
     """The part of the maximum of `values` that one of them contributes."""
     highest = max(values)
-    shares = [math.exp((value - highest) / NEARNESS) for value in values]
+    shares = [math.exp((value - highest) / SHARE_TEMPERATURE) for value in values]
     return float(highest * shares[place] / sum(shares))
 
 

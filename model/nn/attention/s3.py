@@ -27,8 +27,8 @@ from model.nn.ops.integers import divide, take
 
 DENSE_LENGTH = 256
 """Largest `seq_len` for which the Fourier convolution is a dense matrix product."""
-SHORT = 4
-"""Exported graphs for one length, of at most `seq_len` / SHORT tokens, have `short_fourier_convolution`."""
+SHORT, SHORT_LENGTH = 4, 64
+"""Exported graphs for one length have `short_fourier_convolution` up to `seq_len` / SHORT and SHORT_LENGTH tokens."""
 
 
 class Smoother(nn.Module):
@@ -103,7 +103,8 @@ class Smoother(nn.Module):
         """Fourier convolution (B, N, C) -> (B, N, C)."""
         segments = segment_means(x, self.num_segments)  # (B, N, r)
         length = x.shape[1]
-        if torch.compiler.is_exporting() and isinstance(length, int) and SHORT * length <= self.seq_len:
+        is_short = isinstance(length, int) and length <= min(self.seq_len // SHORT, SHORT_LENGTH)
+        if is_short and torch.compiler.is_exporting():
             return short_fourier_convolution(segments, self._taps())
         if self.is_dense:
             return dense_fourier_convolution(segments, self.kernel, self.forward_dft, self.inverse_dft)

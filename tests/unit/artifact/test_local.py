@@ -254,8 +254,8 @@ def test_rows_of_one_bucket_are_computed_together() -> None:
 def test_rows_of_one_bucket_are_spread_over_the_threads_if_they_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = classifier()
     model = Model(loaded, threads=3)
-    monkeypatch.setattr("artifact.local.SHARE_BYTES", 4 * loaded.row_lengths[0])
-    for count, batches in ((13, [3, 5, 5]), (9, [1, 4, 4]), (3, [3])):
+    monkeypatch.setattr("artifact.local.PART_BYTES", 4 * loaded.row_lengths[0])
+    for count, batches in ((13, [3, 5, 5]), (9, [4, 5]), (7, [7])):
         backend_of(loaded).batches.clear()
         model.classify(count * ["+"])
         assert sorted(backend_of(loaded).batches) == batches

@@ -3,16 +3,16 @@
 import pytest
 import torch
 
-from model.nn.tokens import NEARNESS, TokenClassifier, Tokens
+from model.nn.tokens import SHARE_TEMPERATURE, TokenClassifier, Tokens
 from tests.support.configs import changed
 from tests.support.numerics import same
 from tests.unit.model.nn.test_vectors import ENCODER
 
 
 def contributions_of(second: float) -> torch.Tensor:
-    """Contributions (2,) of two tokens, in a stretch each, whose first channels are 1 and `second` above the others.
+    """Contributions (2,) of two tokens in a stretch each. Channel 0 is 1 in the first and `second` in the other one.
 
-    The head reads the maximum of that channel only.
+    All other channels are 0, and the head reads the maximum of channel 0 only.
     """
     model = TokenClassifier(changed(ENCODER, num_layers=0), 1, 1, 1).double().requires_grad_(False).eval()
     model.norm = torch.nn.Identity()  # type: ignore[assignment]  # so that the values are known
@@ -37,4 +37,4 @@ def test_a_token_that_is_clearly_highest_has_the_whole_maximum(second: float) ->
 
 def test_rounding_to_float16_hardly_changes_the_shares() -> None:
     above, below = contributions_of(1 + 2**-11), contributions_of(1 - 2**-11)
-    assert (above - below).abs().max() < 2**-10 / NEARNESS
+    assert (above - below).abs().max() < 2**-10 / (4 * SHARE_TEMPERATURE) + 2**-10

@@ -225,6 +225,23 @@ async def test_rows_that_arrive_together_are_spread_over_free_slots(batcher: Bat
 
 
 @simulated(slots=2)
+async def test_rows_of_a_bucket_are_not_spread_if_those_of_another_need_a_slot(
+    batcher: Batcher, executor: ManualExecutor
+) -> None:
+    first = ask(batcher, b"a")
+    await settle()
+    await asyncio.sleep(0.002)
+    await executor.finish()
+    second = ask(batcher, *(3 * [b"abcd", b"abcdefgh"]))
+    await settle()
+    assert executor.running == [3 * [b"abcd"], 3 * [b"abcdefgh"]]
+    for _ in range(2):
+        await executor.finish()
+    assert first.done()
+    assert second.done()
+
+
+@simulated(slots=2)
 async def test_rows_that_take_little_time_are_computed_together(batcher: Batcher, executor: ManualExecutor) -> None:
     first = ask(batcher, b"a")
     await settle()

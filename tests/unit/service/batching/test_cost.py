@@ -1,7 +1,5 @@
 """The measured cost of rows."""
 
-import math
-
 import pytest
 
 from service.batching.cost import EARLIER_WEIGHT, LONGEST_BATCH_S, SHORTEST_BATCH_S, CostModel
@@ -52,9 +50,9 @@ def test_batch_is_limited_to_the_rows_computed_in_time(row_seconds: float, rows:
     assert cost.max_rows(8) == rows
 
 
-@pytest.mark.parametrize(("row_seconds", "rows"), [(SHORTEST_BATCH_S / 4, 4), (SHORTEST_BATCH_S / 3.5, 4), (9.0, 1)])
-def test_part_of_a_batch_takes_at_least_the_shortest_time(row_seconds: float, rows: int) -> None:
+@pytest.mark.parametrize(("rows", "parts"), [(1, 1), (7, 1), (8, 2), (11, 2), (12, 3), (100, 3)])
+def test_rows_are_split_into_batches_of_at_least_the_shortest_time(rows: int, parts: int) -> None:
     cost = CostModel()
-    assert cost.min_rows(8) == math.inf
-    cost.record_batch(8, row_seconds)
-    assert cost.min_rows(8) == rows
+    assert cost.parts(8, rows, 3) == 1
+    cost.record_batch(8, SHORTEST_BATCH_S / 4)
+    assert cost.parts(8, rows, 3) == parts

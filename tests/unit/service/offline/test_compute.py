@@ -1,8 +1,7 @@
 """Inputs -> results, for `predict` and `batch`."""
 
 import threading
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -75,11 +74,12 @@ def test_invalid_row_is_found_by_halving() -> None:
 
 
 def test_rows_are_read_while_earlier_ones_are_computed() -> None:
-    """All results are returned in order, also if the file ends with an error."""
-    has_read_on = threading.Event()
+    """If the rows end with an error, it is raised after all results."""
+    has_read_on, count = threading.Event(), 2 * CHUNK + 3
+    found = list[Any]()
 
     def rows() -> Iterator[tuple[str, tuple[int]]]:
-        for number in range(2 * CHUNK):
+        for number in range(count):
             if number == CHUNK + 1:
                 has_read_on.set()
             yield f"row {number}", (number,)
@@ -89,7 +89,35 @@ def test_rows_are_read_while_earlier_ones_are_computed() -> None:
         assert has_read_on.wait(60)
         return [{"twice": 2 * number} for (number,) in values]
 
-    found = deque[Any]()
+    def use() -> None:
+        for result in results(rows(), compute):
+            found.append(result)
+
     with pytest.raises(InputError, match="the file is cut off"):
-        deque(map(found.append, results(rows(), compute)), maxlen=0)
-    assert list(found) == [(f"row {number}", {"twice": 2 * number}) for number in range(2 * CHUNK)]
+        use()
+    assert found == [(f"row {number}", {"twice": 2 * number}) for number in range(count)]
+
+
+@pytest.mark.parametrize("count", [0, 1, CHUNK, 2 * CHUNK, 2 * CHUNK + 1])
+def test_any_number_of_rows_is_computed(count: int) -> None:
+    rows = ((f"row {number}", (number,)) for number in range(count))
+    found = list(results(rows, lambda values: [{"value": number} for (number,) in values]))
+    assert found == [(f"row {number}", {"value": number}) for number in range(count)]
+
+
+def test_reader_that_stops_early_does_not_wait_for_rows_that_are_computed() -> None:
+    """As `predict | head` does."""
+    may_end, computed = threading.Event(), list[int]()
+
+    def compute(values: Sequence[Sequence[int]]) -> list[dict[str, Any]]:
+        if computed:
+            assert may_end.wait(60)
+        computed.append(len(values))
+        return [{} for _ in values]
+
+    found = results(((str(number), (number,)) for number in range(4 * CHUNK)), compute)
+    assert next(iter(found)) == ("0", {})
+    assert isinstance(found, Generator)
+    found.close()
+    assert computed == [CHUNK]
+    may_end.set()

@@ -2,7 +2,15 @@ import pytest
 import torch
 
 from model.config.encoder import EncoderConfig
-from model.nn.attention.s3 import DENSE_LENGTH, SHORT, S3Attention, SkeletonAttention, Smoother
+from model.nn.attention.s3 import (
+    DENSE_LENGTH,
+    SHORT,
+    SHORT_LENGTH,
+    S3Attention,
+    SkeletonAttention,
+    Smoother,
+)
+from model.nn.ops.fourier import short_fourier_convolution
 from tests.support import reference
 from tests.support.configs import changed, with_options
 from tests.support.numerics import close, randomise, same
@@ -22,19 +30,27 @@ def test_smoother_equals_reference(config: EncoderConfig) -> None:
         assert close(smoother(x)[b], reference.smoother(x[b].numpy(), state, config))
 
 
-@pytest.mark.parametrize("seq_len", [DENSE_LENGTH, 2 * DENSE_LENGTH])
+@pytest.mark.parametrize("seq_len", [DENSE_LENGTH // 2, DENSE_LENGTH, 2 * DENSE_LENGTH])
 def test_short_documents_are_convolved_alike_in_a_graph_of_their_own(
     config: EncoderConfig, seq_len: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changed_config = changed(config, seq_len=seq_len)
     smoother, x = Smoother(changed_config).requires_grad_(False), random_tokens(changed_config)
     randomise(smoother)
-    for length in (1, 7, seq_len // SHORT):
-        short = x[:, :length]
-        expected = smoother.convolve(short)
+    lengths = list[int]()
+
+    def spied(segments: torch.Tensor, taps: torch.Tensor) -> torch.Tensor:
+        lengths.append(segments.shape[1])
+        return short_fourier_convolution(segments, taps)
+
+    monkeypatch.setattr("model.nn.attention.s3.short_fourier_convolution", spied)
+    longest = min(seq_len // SHORT, SHORT_LENGTH)
+    for length in (1, 7, longest, longest + 1):
+        expected = smoother.convolve(x[:, :length])
         with monkeypatch.context() as patch:
             patch.setattr("torch.compiler.is_exporting", lambda: True)
-            assert same(smoother.convolve(short), expected)
+            assert same(smoother.convolve(x[:, :length]), expected)
+    assert lengths == [1, 7, longest]
 
 
 @pytest.fixture
