@@ -105,7 +105,7 @@ class Definitions:
         self.batch_padding = self._histogram(
             "longdoc_batch_padding_ratio", "Share of a batch that is padding.", RATIO, "model"
         )
-        text = "Batches; reason full, spread over free slots, or drained if no other row was queued."
+        text = "Batches; reason full, spread over slots, or drained if no other row was queued."
         self.batches = self._counter("longdoc_batches", text, "model", "reason")
         self.rejected = self._counter(
             "longdoc_requests_rejected", "Requests rejected by the engine.", "model", "reason"

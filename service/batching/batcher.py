@@ -225,7 +225,7 @@ class Batcher:
         seconds, now = self._cost.seconds(request.waiting), loop.time()
         left_s = limited(server_limit(deadline) - now, deadline - now)
         rejection = self._unavailable() or self._admission.rejection(
-            lane.queue, priority, left_s, request.waiting_rows, request.waiting_bytes, seconds
+            lane.queue, priority, left_s, request.waiting_rows, request.waiting_bytes, seconds, is_line=is_line
         )
         if rejection is not None:
             if not (is_line and isinstance(rejection.error, Overloaded)):
@@ -325,8 +325,8 @@ class Batcher:
             entries = priority.buckets[bucket]
             limit = share = self._max_rows(bucket)
             count = priority.waiting[bucket]
-            if lane.free_slots > 1 and count == lane.queue.waiting_rows:  # no other rows need a slot
-                share = min(limit, -(-count // self._cost.parts(bucket, count, lane.free_slots)))
+            if count == lane.queue.waiting_rows:  # no other rows need a slot
+                share = min(limit, -(-count // self._cost.parts(bucket, count, lane.slots)))
             batch = Batch(lane, priority, bucket, [])
             # If all slots of the lane are free, rows are computed even if they are estimated to be late. Only a new
             # measurement corrects the estimate; otherwise one slow batch could make the model reject every row.

@@ -52,7 +52,7 @@ class CostModel:
         return total
 
     def parts(self, bucket: int, rows: int, slots: int) -> int:
-        """Into how many batches rows are split, at most one for each of the free slots. One before a measurement."""
+        """Into how many batches rows are split, at most one for each slot. One before a measurement."""
         return max(1, min(slots, int(rows * self.row_seconds(bucket) / SHORTEST_BATCH_S)))
 
     def max_rows(self, bucket: int) -> float:
