@@ -1,10 +1,9 @@
-"""Measure what the simulation needs: times of batches, of the work around them, of refusals.
+"""Measure what the simulation needs: times of batches, of the work around them, of refusals, of the client.
 
 None of it is measured on the loads that the simulation is compared with. Used by `benchmarks.serving.sizing`.
 """
 
 import asyncio
-import functools
 import os
 import statistics
 import time
@@ -29,8 +28,8 @@ SAME_SIZE = 3
 """Batches of the same size before the measured ones: the first ones after another size take longer."""
 LENGTHS = (256, 4096, 16384, 65536)
 """Document bytes of the measured front-end times."""
-RATE, CONNECTIONS = 100.0, 32
-"""Load while processor time is measured: single requests per second, or connections that keep the core busy."""
+RATE = 200.0
+"""Requests per second while processor time is measured: as many as a core answers with a model."""
 SECONDS = 6.0
 """Duration of each of these measurements."""
 REFUSALS_PER_S = 800.0
@@ -43,11 +42,11 @@ def measure(server_core: int, load_core: int) -> Data:
     os.sched_setaffinity(0, {server_core})
     batches = in_own_process(batch_ms)
     os.sched_setaffinity(0, {load_core})
-    front_end, busy = front_end_ms(server_core)
+    front_end, client_ms = front_end_ms(server_core)
     return {
         **batches,
         "front_end_ms": front_end,
-        "busy_front_end_ms": busy,
+        "client_ms": client_ms,
         "refusal_ms": refusal_ms(server_core, front_end["256"]),
     }
 
@@ -80,23 +79,19 @@ def _batch_s(model: LoadedModel, batch: list[bytes], bucket: int) -> float:
     return time.thread_time() - started
 
 
-def front_end_ms(core: int) -> tuple[dict[str, float], dict[str, float]]:
-    """Processor time of a request by document bytes, with a model that computes nothing.
-
-    Returns those of single requests, and those of requests that arrive while the core is busy.
-    """
-    alone, busy = dict[str, float](), dict[str, float]()
+def front_end_ms(core: int) -> tuple[dict[str, float], float]:
+    """Processor time of a request by document bytes, with a model that computes nothing; and that of the client."""
+    found, clients = dict[str, float](), list[float]()
     with server(["-m", "benchmarks.serving.null_service"], {core}) as target:
         for length in LENGTHS:
-            sent = [post(f"{target.url}/v1/classify", document(length), TEXT)]
-            single = functools.partial(open_loop, target.url, sent, rate=RATE)
-            many = functools.partial(closed_loop, target.url, sent, connections=CONNECTIONS)
-            for found, load in ((alone, single), (busy, many)):
-                run(load(seconds=1.0))
-                before = cpu_s(target.process.pid)
-                count = len(run(load(seconds=SECONDS)).status)
-                found[str(length)] = round(1e3 * (cpu_s(target.process.pid) - before) / count, 4)
-    return alone, busy
+            requests = [post(f"{target.url}/v1/classify", document(length), TEXT)]
+            run(open_loop(target.url, requests, rate=RATE, seconds=1))
+            before, client = cpu_s(target.process.pid), time.process_time()
+            outcome = run(open_loop(target.url, requests, rate=RATE, seconds=SECONDS))
+            count = len(outcome.status)
+            found[str(length)] = round(1e3 * (cpu_s(target.process.pid) - before) / count, 4)
+            clients.append(1e3 * (time.process_time() - client) / count)
+    return found, round(statistics.mean(clients), 4)
 
 
 def refusal_ms(core: int, front_end: float) -> float:

@@ -58,9 +58,6 @@ class Costs:
     """Processor time of a request without inference, by document bytes."""
     refusal: float
     """Processor time of a request that is refused from its headers."""
-    busy_front_end: dict[int, float] | None = None
-    """As `front_end`, of requests that arrive while the core is busy: the event loop handles several at a time. By
-    default the same."""
 
     @classmethod
     def from_data(cls, data: Data) -> "Costs":
@@ -70,7 +67,6 @@ class Costs:
             tuple(data["spread"]),
             {int(length): ms / 1e3 for length, ms in data["front_end_ms"].items()},
             data["refusal_ms"] / 1e3,
-            {int(length): ms / 1e3 for length, ms in data["busy_front_end_ms"].items()},
         )
 
     @property
@@ -82,9 +78,9 @@ class Costs:
         """Mean time of a batch; linear between the measured sizes and beyond them."""
         return linear(self.batches[bucket], rows)
 
-    def front_end_s(self, length: int, *, is_busy: bool = False) -> float:
+    def front_end_s(self, length: int) -> float:
         """Processor time of a request with one document of `length` bytes, without inference."""
-        return linear(self.busy_front_end if is_busy and self.busy_front_end else self.front_end, length)
+        return linear(self.front_end, length)
 
     def capacity(self, lengths: Sequence[int]) -> float:
         """Estimated documents per second of one core: the inverse of the mean work of the documents, in single rows."""
@@ -164,11 +160,6 @@ class Core:
         self._at = 0.0
         self._number = 0
         self._timer = 0
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether a job is running."""
-        return bool(self._jobs)
 
     def run(self, seconds: float, done: Callable[[], None]) -> None:
         """Add a job of `seconds` of work; `done` is called when it has had them."""
@@ -315,8 +306,6 @@ class _Request:
     length: int
     done: Callable[[int, int], None]
     """Called with index and status when the response is complete."""
-    found_busy: bool = False
-    """Whether its replica was busy when it arrived."""
 
 
 class Replica:
@@ -348,7 +337,7 @@ class Replica:
         self._costs = costs
         self._pool = pool
         self._random = generator
-        self._front_end_s: dict[tuple[int, bool], float] = {}
+        self._front_end_s: dict[int, float] = {}
         self._batch_s: dict[tuple[int, int], float] = {}
         self._tasks = deque[tuple[float, Callable[[], None]]]()
         self._is_working = False
@@ -382,7 +371,6 @@ class Replica:
     def receive(self, request: _Request) -> None:
         """Take a request: headers first, the rest after everything that has arrived before."""
         self.open += 1
-        request.found_busy = self.core.is_busy
         self.work(self._costs.refusal, lambda: self._head(request))
 
     def _next_task(self) -> None:
@@ -407,7 +395,7 @@ class Replica:
             self._end(request, REFUSED)
             return
         self._pending += 1
-        self.work(self._half_s(request), lambda: self._body(request))
+        self.work(self._half_s(request.length), lambda: self._body(request))
 
     def _body(self, request: _Request) -> None:
         self._pending -= 1
@@ -421,14 +409,13 @@ class Replica:
             status = REFUSED
         except DeadlineExceeded:
             status = LATE
-        self.work(self._half_s(request), lambda: self._end(request, status))
+        self.work(self._half_s(request.length), lambda: self._end(request, status))
 
-    def _half_s(self, request: _Request) -> float:
+    def _half_s(self, length: int) -> float:
         """Half of the front end's time after the headers: one half comes before the inference, the other after it."""
-        key = request.length, request.found_busy
-        if (seconds := self._front_end_s.get(key)) is None:
-            front_end_s = self._costs.front_end_s(request.length, is_busy=request.found_busy)
-            seconds = self._front_end_s[key] = max(0.0, front_end_s - self._costs.refusal) / 2
+        if (seconds := self._front_end_s.get(length)) is None:
+            seconds = max(0.0, self._costs.front_end_s(length) - self._costs.refusal) / 2
+            self._front_end_s[length] = seconds
         return seconds
 
     def _end(self, request: _Request, status: int) -> None:

@@ -1,8 +1,8 @@
 """`python -m benchmarks.serving.sizing`: how many replicas a load needs, by simulation.
 
-Measures the times that the simulation needs on one core (part `costs`), compares the simulation with a real process
-(`validation`), and simulates pools of up to 1,000 replicas (`pools`). Parts that are not measured keep their results.
-So does a study whose program is at revision bd3cb798771e: changes of the number of replicas (`autoscaling`).
+Measures the times that the simulation needs on one core (part `costs`), and simulates pools of up to 1,000 replicas
+(`pools`). Parts that are not measured keep their results. So do two studies whose programs are at revision
+bd3cb798771e: the comparison with real processes (`validation`) and changes of the number of replicas (`autoscaling`).
 `benchmarks.serving.replicas` answers for other loads.
 """
 
@@ -25,11 +25,11 @@ from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.record import Data, Record
 from benchmarks.lib.servers import PACKAGES
 from benchmarks.lib.table import table
-from benchmarks.serving import service_times, validation
+from benchmarks.serving import service_times
 from benchmarks.serving.arrivals import Bursts, Kind, bursty, mixed_lengths
 from benchmarks.serving.simulation import Balancer, Costs, Pool, Result, Simulation
 
-PARTS = ("costs", "validation", "pools")
+PARTS = ("costs", "pools")
 LENGTHS: tuple[int | None, ...] = (1024, 4096, 16384, 65536, None)
 """Document bytes of the simulated loads; None is a mix like film reviews."""
 SHARES = (0.4, 0.6, 0.8, 0.9)
@@ -67,13 +67,6 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
         data = {**data, "costs": service_times.measure(cores[0], cores[-1])}
         os.sched_setaffinity(0, cores)
         yield data
-    if "validation" in args.parts:
-        rows = list[Data]()
-        for row in validation.compare(data["costs"], cores[0], cores[-1]):
-            rows.append(row)
-            yield {**data, "validation": rows}
-        data = {**data, "validation": rows}
-        os.sched_setaffinity(0, cores)
     if "pools" in args.parts:
         with ProcessPoolExecutor(cpu_count(), get_context("spawn")) as executor:
             for pools in simulate_pools(executor, data["costs"], args.requests, args.pool_requests):
@@ -291,25 +284,28 @@ def _autoscaling(data: Data) -> list[str]:
 
 
 def _validation(data: Data) -> list[str]:
-    cases: dict[tuple[int, float], list[Data]] = {}
+    cases: dict[tuple[int, int, float | None], list[Data]] = {}
     for case in data["validation"]:
-        cases.setdefault((case["bytes"], case["share"]), []).append(case)
+        cases.setdefault((case["processes"], case["bytes"], case["times"]), []).append(case)
     rows = []
-    for (length, share), rounds in cases.items():
+    for (processes, length, times), rounds in cases.items():
+        load = "closed loop" if times is None else f"{times:g} x capacity"
         cells = [text for key, form in FIGURES.items() for text in _compared(rounds, key, form)]
         cells += [f"{_median(rounds, side, 'refused'):.1%}" for side in ("real", "simulated")]
-        rows.append([size(length), f"{share:g} x capacity", *cells])
-    columns = ["documents", "load", "answers/s", "simulated", "off"]
+        rows.append([str(processes), size(length), load, *cells])
+    columns = ["processes", "documents", "load", "answers/s", "simulated", "off"]
     columns += ["p50 ms", "simulated", "off", "p99 ms", "simulated", "off", "refused", "simulated"]
     return [
         "## Validation",
         "",
-        "The same loads on a real server and simulated, with the same arrival times and a deadline of 1 s. The server "
-        f"has a core, the load another. Capacity: answers per second of a closed loop of {validation.CONNECTIONS} "
-        f"connections. Medians of {validation.ROUNDS} rounds with other arrival times; off is the median of the "
-        "rounds' deviations.",
+        "The same loads on real servers and simulated, with the same arrival times and a deadline of 1 s. One process "
+        "has a core, the load another. Two processes have a core each and share it with a load of their own, whose "
+        "processor time is simulated, too. The closed loop has 32 connections per process; capacity is its simulated "
+        "throughput. Medians of 3 rounds with other arrival times; off is the median of the rounds' deviations. The "
+        "batches of each process are timed before its loads, with 1 and with 32 connections, and its simulated times "
+        "are multiplied by the ratio to those below. Goal: 15%.",
         "",
-        table(columns, rows, left=2),
+        table(columns, rows, left=3),
     ]
 
 
@@ -330,10 +326,7 @@ def _costs(data: Data) -> list[str]:
         [bucket, *(f"{of[str(n)]:.2f}" if str(n) in of else "" for n in sizes)]
         for bucket, of in costs["batch_ms"].items()
     ]
-    front_end, busy = (
-        ", ".join(f"{ms:.2f} ms for {int(length):,} bytes" for length, ms in costs[key].items())
-        for key in ("front_end_ms", "busy_front_end_ms")
-    )
+    front_end = ", ".join(f"{ms:.2f} ms for {int(length):,} bytes" for length, ms in costs["front_end_ms"].items())
     return [
         "## Costs",
         "",
@@ -341,8 +334,9 @@ def _costs(data: Data) -> list[str]:
         f"{service_times.BATCH_ROUNDS * service_times.IN_A_ROW} batches:",
         "",
         table(["bucket", *map(str, sizes)], rows),
-        f"Processor time of a request besides: {front_end}; while the core is busy: {busy}; of a refusal: "
-        f"{costs['refusal_ms']:.2f} ms.",
+        f"Processor time of a request besides: {front_end}; of a refusal: {costs['refusal_ms']:.2f} ms; of the client: "
+        f"{costs['client_ms']:.2f} ms."
+        + (f" Start of a process: {statistics.mean(costs['start_s']):.1f} s." if "start_s" in costs else ""),
     ]
 
 

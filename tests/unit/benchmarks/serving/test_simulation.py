@@ -60,17 +60,6 @@ def test_latencies_equal_those_of_a_slow_reference_without_batches() -> None:
     np.testing.assert_allclose(result.ended, expected, rtol=0, atol=1e-9)
 
 
-def test_requests_that_arrive_while_the_core_is_busy_cost_less() -> None:
-    """Those that find it idle take 4 ms before their batch of 10 ms and 4 ms after it; the last one, 1 ms each.
-
-    The event loop and the thread that computes share the core: while it works on the last request, and then on the
-    answer to the one before it, the batches take twice as long.
-    """
-    costs = dataclasses.replace(COSTS, front_end={4096: 0.008}, busy_front_end={4096: 0.002})
-    result = Simulation(costs, Pool(1, limits=SINGLE_ROWS)).run([0, 1.0, 1.001], [4096] * 3)
-    np.testing.assert_allclose(result.ended, [0.018, 1.023, 1.030])
-
-
 def test_rows_that_wait_share_a_batch() -> None:
     costs = dataclasses.replace(COSTS, batches={4096: {1: ROW_S, 2: ROW_S * 1.5}})
     result = Simulation(costs, Pool(1)).run([0, 0.001, 0.002], [4096] * 3)
