@@ -134,6 +134,7 @@ def run(descriptor: int, flags: Sequence[str]) -> int:
         patch.object(batcher, "STUCK_S", STUCK_S),
         patch.object(batcher, "TICK_S", TICK_S),
         patch.object(cost, "LONGEST_BATCH_S", STUCK_S),
+        patch.object(cost, "SHORTEST_BATCH_S", STUCK_S),
         patch.object(server, "LAST_REQUESTS_S", LAST_REQUESTS_S),
         patch.object(metrics, "EXPOSE_S", 0.0),
         patch.object(uvloop, "new_event_loop", control.new_event_loop),
