@@ -35,6 +35,8 @@ class Runtime:
         self.engine = engine
         self.reloader = reloader
         self.parser = Parser(settings, metrics)
+        self.uploads = 0
+        """NDJSON uploads that are being answered."""
         self.must_stop_now = False
         """Whether requests in flight are not waited for when the server stops."""
 

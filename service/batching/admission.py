@@ -91,10 +91,8 @@ class Admission:
         rows: int,
         size: int,
         seconds: float,
-        *,
-        is_line: bool = False,
     ) -> Rejection | None:
-        """Why a request is rejected; None if it is admitted. Lines of uploads may only fill half of the queues.
+        """Why a request is rejected; None if it is admitted.
 
         Args:
             queue: the queue of the request.
@@ -103,15 +101,13 @@ class Admission:
             rows: number of rows of the request.
             size: bytes of these rows.
             seconds: estimated time to compute the rows on one slot.
-            is_line: whether it is a line of an upload, or several.
 
         """
         waiting_rows = self._foreground.waiting_rows + self._background.waiting_rows
         if not waiting_rows:
             return None
         waiting_bytes, limits = self._foreground.waiting_bytes + self._background.waiting_bytes, self._limits
-        full = 2 if is_line else 1
-        if full * (waiting_rows + rows) > limits.queue_rows or full * (waiting_bytes + size) > limits.queue_bytes:
+        if waiting_rows + rows > limits.queue_rows or waiting_bytes + size > limits.queue_bytes:
             return Rejection("overloaded", Overloaded(f"{waiting_rows} rows wait already", self.retry_after_s()))
         wait_s = self._wait_s(queue, priority, seconds)
         if wait_s > SAFETY_FACTOR * left_s:

@@ -225,7 +225,7 @@ class Batcher:
         seconds, now = self._cost.seconds(request.waiting), loop.time()
         left_s = limited(server_limit(deadline) - now, deadline - now)
         rejection = self._unavailable() or self._admission.rejection(
-            lane.queue, priority, left_s, request.waiting_rows, request.waiting_bytes, seconds, is_line=is_line
+            lane.queue, priority, left_s, request.waiting_rows, request.waiting_bytes, seconds
         )
         if rejection is not None:
             if not (is_line and isinstance(rejection.error, Overloaded)):

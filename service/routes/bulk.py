@@ -50,6 +50,9 @@ L = TypeVar("L", bound=Line)
 
 MAX_PENDING_LINES = 256
 """Maximum number of lines whose response has not been sent: enough that slots seldom wait for lines."""
+ALL_PENDING_LINES = 4096
+"""Maximum number of these lines of all uploads together, which share it equally: half of the queue. Lines that find the
+queue full are enqueued again and again, and would leave no place for other requests."""
 MAX_PENDING_BYTES = 8 * 2**20
 """Maximum total size of these lines and of the details in their answers; one line alone may have more."""
 GROUP_BYTES = 4096
@@ -83,6 +86,7 @@ class BulkResponse(Response, ABC, Generic[T]):
         super().__init__()
         self._parse_line = parse
         del self.headers["content-length"]
+        self._runtime = context.runtime
         self._engine = context.runtime.engine
         self._settings = context.runtime.settings
         self._parser = context.runtime.parser
@@ -116,7 +120,11 @@ class BulkResponse(Response, ABC, Generic[T]):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response. Raises: InvalidInput if the body has no lines; ClientDisconnect."""
         del scope, receive
-        await self._stream(send)
+        self._runtime.uploads += 1
+        try:
+            await self._stream(send)
+        finally:
+            self._runtime.uploads -= 1
 
     async def _stream(self, send: Send) -> None:
         start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
@@ -163,7 +171,7 @@ class BulkResponse(Response, ABC, Generic[T]):
             async for lines in self._split():
                 for group, size in grouped(lines, self.most_together, self.answer_bytes):
                     while self._pending_lines and (
-                        self._pending_lines + len(group) > MAX_PENDING_LINES
+                        self._pending_lines + len(group) > self._max_pending_lines()
                         or self._pending_bytes + size > MAX_PENDING_BYTES
                     ):
                         await self._wait_for_room()
@@ -177,6 +185,10 @@ class BulkResponse(Response, ABC, Generic[T]):
         while (await self._body.raw())["type"] != "http.disconnect":  # drop the rest of the body
             pass
         raise ClientDisconnect
+
+    def _max_pending_lines(self) -> int:
+        """Maximum number of pending lines of this upload; one group may always be pending."""
+        return min(MAX_PENDING_LINES, ALL_PENDING_LINES // self._runtime.uploads)
 
     def _add(self, work: Coroutine[Any, Any, bytes], lines: int, size: int) -> None:
         """Start a task that answers a group; `size` is the number of bytes that its lines and their answers hold."""

@@ -781,7 +781,7 @@ async def test_rows_of_one_bucket_are_computed_in_order_of_arrival(
 
 
 @pytest.mark.parametrize(("past", "first"), [*itertools.product((False, True), repeat=2)])
-@simulated(batch_rows=1, queue_rows=1000, queue_bytes=4000, short_bytes=0)
+@simulated(batch_rows=1, queue_rows=1000, short_bytes=0)
 async def test_priority_that_was_alone_gets_only_its_share_afterwards(
     batcher: Batcher, executor: ManualExecutor, past: bool, first: bool
 ) -> None:

@@ -94,6 +94,26 @@ async def test_more_lines_than_the_read_ahead_limit_are_answered_in_order(monkey
     assert [line["id"] for line in found] == list(range(9))
 
 
+async def test_uploads_share_the_lines_that_may_be_pending(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each upload gets its share while others run; a group is computed even if it has more lines than that."""
+    monkeypatch.setattr(bulk, "ALL_PENDING_LINES", 40)
+    shares = list[int]()
+    most = bulk.BulkResponse._max_pending_lines
+
+    def spied(upload: Any) -> int:
+        shares.append(most(upload))
+        return shares[-1]
+
+    monkeypatch.setattr(bulk.BulkResponse, "_max_pending_lines", spied)
+    body = lines(*({"id": number, "text": "+"} for number in range(50)))
+    async with serving(classifier()) as client:
+        alone = await ask(client, body)
+        assert set(shares) == {40}
+        together = await asyncio.gather(*(ask(client, body) for _ in range(5)))
+    assert min(shares) == 8
+    assert together == [alone] * 5
+
+
 def test_groups_hold_consecutive_short_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk, "GROUP_BYTES", 3)
     body = [b"1", b"22", b"333", b"4444", b"5", b"66666", b"777777", b"8", b"9"]
