@@ -16,7 +16,7 @@ import math
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from contextvars import Context
 from dataclasses import dataclass
 from typing import Any, Literal, cast
@@ -24,6 +24,7 @@ from typing import Any, Literal, cast
 import numpy as np
 import simpy
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from artifact.arrays import Floats
 from artifact.documents import cut
@@ -248,10 +249,9 @@ class SimulatedLoop:
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """Nothing to do: a cancelled timer is skipped when it is due."""
 
-    def run_in_executor(self, executor: Executor | None, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
-        """Compute in the slots of a replica."""
-        assert isinstance(executor, Slots)
-        return executor.compute(func, *args)
+    def call_soon_threadsafe(self, callback: Callable[..., object], *args: Any, context: Context) -> None:
+        """Call at the end of the current `enter`, or of the next one."""
+        self.call_soon(callback, *args, context=context)
 
     def enter(self, callback: Callable[[], object]) -> None:
         """Run a callback as the running loop, and everything that becomes ready."""
@@ -266,35 +266,22 @@ class SimulatedLoop:
             asyncio._set_running_loop(None)
 
 
-class Slots(Executor):
-    """The slots of a lane of a replica: each computes one batch at a time on the core of the replica."""
+class Threads(Executor):
+    """The threads of a lane of a replica: they share its core with the event loop."""
 
-    def __init__(self, replica: "Replica", slots: int) -> None:
+    def __init__(self, replica: "Replica") -> None:
         self._replica = replica
-        self._free = slots
-        self._waiting = deque[Callable[[], None]]()
 
-    def compute(self, func: Callable[..., Any], rows: Sequence[bytes], bucket: int) -> asyncio.Future[Any]:
-        """Take the time of a batch, as soon as a slot is free; then the event loop of the replica gets the result."""
-        replica = self._replica
-        future = replica.loop.create_future()
-
-        def start() -> None:
-            replica.core.run(replica.draw_batch_s(bucket, len(rows)), finish)
+    @override
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Take the time of a batch; then the event loop of the replica gets the result."""
+        (batch, loop), replica, future = args, self._replica, Future[Any]()
 
         def finish() -> None:
-            result = func(rows, bucket)  # reads the clock
+            result = fn(batch, loop)  # reads the clock, and submits the next batch
             replica.work(0.0, lambda: future.set_result(result))
-            if self._waiting:
-                self._waiting.popleft()()
-            else:
-                self._free += 1
 
-        if self._free:
-            self._free -= 1
-            start()
-        else:
-            self._waiting.append(start)
+        replica.core.run(replica.draw_batch_s(batch.bucket, len(batch.rows)), finish)
         return future
 
 
@@ -342,7 +329,7 @@ class Replica:
         self._tasks = deque[tuple[float, Callable[[], None]]]()
         self._is_working = False
         self._pending = 0
-        foreground, background = (Slots(self, pool.limits.slots) for _ in range(2))
+        foreground, background = Threads(self), Threads(self)
         self.batcher = Batcher(
             _compute,
             costs.buckets,

@@ -7,10 +7,10 @@
   (`service.batching.lane`).
 
 There is no batching delay: as soon as a slot is free, it computes the rows that are queued in its lane. Rows that
-arrive while all slots are busy form the next batches. The threads of a lane get full batches ahead, at most one for
-each slot, so that a slot does not wait for the event loop, which is busy under overload. The time per row of each
-bucket is measured continuously. A request that would miss its deadline is rejected at once, and a queued row that can
-no longer meet its deadline is not computed.
+arrive while all slots are busy form the next batches. The thread that has computed a batch takes the next one from the
+queue itself, so that a slot does not wait for the event loop. The time per row of each bucket is measured continuously.
+A request that would miss its deadline is rejected at once, and a queued row that can no longer meet its deadline is not
+computed.
 
 Invariants, each a property test in tests/unit/service/batching/test_batcher.py:
 - every accepted request ends exactly once: with outputs, an error, or the cancellation of its caller;
@@ -22,14 +22,17 @@ Invariants, each a property test in tests/unit/service/batching/test_batcher.py:
 """
 
 import asyncio
+import contextlib
+import functools
 import itertools
 import logging
 import math
+import threading
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor
-from typing import NamedTuple
+from concurrent.futures import Executor, Future
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -52,7 +55,7 @@ BULK_ROWS = 32
 STUCK_S = 60.0
 """Time after which a batch counts as stuck; longer than the default deadline."""
 TICK_S = 1.0
-"""Interval of the timer that counts how long a batch takes. If the process is paused (SIGSTOP, `docker pause`, a
+"""Interval of the timer that counts how long batches take. If the process is paused (SIGSTOP, `docker pause`, a
 suspended machine), the clock jumps but the timer fires only once, so the pause does not count as compute time."""
 
 
@@ -68,7 +71,7 @@ class Outcome(NamedTuple):
 
 
 class Batcher:
-    """Queue and slots of one model; used only from the event loop.
+    """Queue and slots of one model; used only from the event loop, and by the threads that compute its batches.
 
     Args:
         run: computes one batch.
@@ -104,8 +107,14 @@ class Batcher:
         self._foreground, self._background = self._lanes = [
             Lane(FairQueue(), threads, limits.slots) for threads in (foreground, background)
         ]
+        self._lock = threading.Lock()
+        """Held to change queues, slots and costs, which the threads use, too."""
         self._cost = CostModel()
         self._admission = Admission(self._foreground.queue, self._background.queue, self._cost, limits)
+        self._computing: set[Batch] = set()
+        """Batches that have a slot."""
+        self._ticks: asyncio.TimerHandle | None = None
+        """Timer that counts how long they take; None if no request has been accepted since the last batch."""
         self._requests: set[AcceptedRequest] = set()
         self._expiry_at = math.inf
         """When the next deadline of these requests is checked; they share one timer."""
@@ -177,14 +186,17 @@ class Batcher:
         request = self._admit(lane, rows, deadline, loop, bulk=bulk, is_line=is_line)
         if deadline < self._expiry_at:
             self._set_expiry(deadline)
+        if self._ticks is None:
+            self._ticks = loop.call_later(TICK_S, self._tick)
         try:
-            self._dispatch(lane)
+            self._dispatch(lane, loop)
             outputs = await request.future
         except asyncio.CancelledError:
             self._metrics.cancelled("queue" if request.waiting_rows else "compute")
             raise
         finally:
-            lane.queue.forget(request)
+            with self._lock:
+                lane.queue.forget(request)
             self._requests.discard(request)
             if not self._requests:
                 self._set_expiry(math.inf)
@@ -231,66 +243,81 @@ class Batcher:
             if not (is_line and isinstance(rejection.error, Overloaded)):
                 self._metrics.rejected(rejection.reason)
             raise rejection.error
-        lane.queue.add(request)
+        with self._lock:
+            lane.queue.add(request)
         self._requests.add(request)
         if not bulk:
             self._cost.record_request(seconds)
         return request
 
-    def _dispatch(self, lane: Lane) -> None:
-        """Start batches of a lane while it has free slots and rows; then hand full batches over ahead."""
-        now = asyncio.get_running_loop().time()
-        while lane.free_slots and (batch := self._next_retry(lane) or self._next_batch(lane, now)):
-            started = self._clock()  # before the thread, which may end first
-            if self._submit(batch):
-                lane.free_slots -= 1
-                self._begin(batch, started)
-        while len(lane.ahead) < lane.slots and (batch := self._next_retry(lane) or self._next_full_batch(lane, now)):
-            if self._submit(batch):
-                lane.ahead.append(batch)
+    def _dispatch(self, lane: Lane, loop: asyncio.AbstractEventLoop) -> None:
+        """Start batches of a lane while it has free slots and rows."""
+        while lane.free_slots and (batch := self._take(lane, loop)) is not None:
+            self._submit(batch, loop)
 
-    def _submit(self, batch: Batch) -> bool:
-        """Hand a batch over to the threads of its lane; returns whether that was possible."""
-        rows = [request.rows[index] for _, request, index in batch.entries]
-        self._metrics.batch_size.observe(len(rows))
-        self._metrics.batch_padding.observe(1 - sum(map(len, rows)) / (batch.bucket * len(rows)))
+    def _take(self, lane: Lane, loop: asyncio.AbstractEventLoop, *, has_slot: bool = False) -> Batch | None:
+        """Take the next batch of a lane, with a slot; None if there are no rows, or no slot is free.
+
+        Args:
+            lane: the lane.
+            loop: the event loop.
+            has_slot: whether the caller has a slot, which is freed first.
+
+        """
+        with self._lock:
+            lane.free_slots += has_slot
+            if not lane.free_slots or (batch := self._next_retry(lane) or self._next_batch(lane, loop)) is None:
+                return None
+            lane.free_slots -= 1
+            self._computing.add(batch)
+            batch.rows = [request.rows[index] for _, request, index in batch.entries]
+            batch.started = self._clock()
+            for entry in batch.entries if batch.is_queued else ():
+                if not entry[1].future.done():
+                    lane.queue.uncount(entry, batch.bucket)
+            return batch
+
+    def _submit(self, batch: Batch, loop: asyncio.AbstractEventLoop) -> None:
+        """Hand a batch over to the threads of its lane."""
+        size = len(batch.rows)
+        self._metrics.batch_size.observe(size)
+        self._metrics.batch_padding.observe(1 - sum(map(len, batch.rows)) / (batch.bucket * size))
         try:
-            running = asyncio.get_running_loop().run_in_executor(batch.lane.executor, self._compute, rows, batch.bucket)
+            running = batch.lane.executor.submit(self._compute, batch, loop)
         except RuntimeError as error:  # the executor was shut down or cannot start a thread
-            self._crash(error)
-            return False
-        running.add_done_callback(lambda done: self._finish(batch, done))
-        return True
+            self._free_slot(batch)
+            _call(loop, batch.entries[0][1], self._crash, error)
+        else:
+            running.add_done_callback(functools.partial(_call, loop, batch.entries[0][1], self._finish, batch, loop))
 
-    def _leave_queue(self, batch: Batch, started: float) -> None:
-        """Note that a thread has a batch: its rows are no longer queued, and its time counts."""
-        for entry in batch.entries if batch.is_queued else ():
-            if not entry[1].future.done():
-                batch.lane.queue.uncount(entry, batch.bucket)
-        batch.is_queued = False
-        batch.started = started
-
-    def _begin(self, batch: Batch, started: float) -> None:
-        """Give a batch its slot."""
-        self._leave_queue(batch, started)
-        batch.watchdog = asyncio.get_running_loop().call_later(TICK_S, self._tick, batch)
-
-    def _compute(self, rows: Sequence[bytes], bucket: int) -> tuple[Floats, float, float]:
-        """Compute a batch; return its outputs, when it started and when it ended.
+    def _compute(self, batch: Batch, loop: asyncio.AbstractEventLoop) -> tuple[Floats, float]:
+        """Compute a batch, and start the next one; return its outputs and when it ended.
 
         Runs in a thread, and reads the clock there: the callback on the event loop runs later.
         """
-        started = self._clock()
-        outputs = self._run(rows, bucket)
-        return outputs, started, self._clock()
+        outputs = self._run(batch.rows, batch.bucket)
+        ended = self._clock()
+        if (following := self._take(batch.lane, loop, has_slot=True)) is not None:
+            self._submit(following, loop)
+        return outputs, ended
 
-    def _tick(self, batch: Batch) -> None:
-        """Count the time of a batch; treat one that is stuck as a crash."""
-        batch.ticks += 1
-        if batch.ticks * TICK_S >= STUCK_S:
-            self._crash(TimeoutError(f"a batch has not finished in {STUCK_S:g} s"))
-        else:
-            batch.watchdog = asyncio.get_running_loop().call_later(TICK_S, self._tick, batch)
+    def _free_slot(self, batch: Batch) -> None:
+        """Free the slot of a batch that has no outputs."""
+        with self._lock:
+            batch.lane.free_slots += 1
+            self._computing.discard(batch)
+
+    def _tick(self) -> None:
+        """Count the time of the batches; treat one that is stuck as a crash."""
+        with self._lock:
+            computing = list(self._computing)
+        for batch in computing:
+            batch.ticks += 1
+            if batch.ticks * TICK_S >= STUCK_S:
+                self._crash(TimeoutError(f"a batch has not finished in {STUCK_S:g} s"))
+                return
+        is_needed = computing or self._requests
+        self._ticks = asyncio.get_running_loop().call_later(TICK_S, self._tick) if is_needed else None
 
     def _next_retry(self, lane: Lane) -> Batch | None:
         """The next request of a failed batch, to be computed alone; None if there is none."""
@@ -300,25 +327,7 @@ class Batcher:
                 return batch
         return None
 
-    def _next_full_batch(self, lane: Lane, now: float) -> Batch | None:
-        """Take the next batch from the queue if it is full and not urgent; otherwise it waits for a free slot.
-
-        Rows that arrive later could not join a full batch anyway. Urgent rows stay in the queue, so that those that
-        become late meanwhile are not computed.
-        """
-        if (found := lane.queue.next()) is None:
-            return None
-        priority, bucket = found
-        limit = self._max_rows(bucket)
-        if len(priority.buckets[bucket]) < limit:
-            return None
-        rows = itertools.islice(priority.buckets[bucket], limit)
-        latest_end = now + 2 * limit * self._cost.row_seconds(bucket)  # after the batch that is computed now
-        if any(request.deadline < latest_end for _, request, _ in rows):
-            return None
-        return self._next_batch(lane, now)
-
-    def _next_batch(self, lane: Lane, now: float) -> Batch | None:
+    def _next_batch(self, lane: Lane, loop: asyncio.AbstractEventLoop) -> Batch | None:
         """Take the next batch from the queue: rows of one priority class and bucket, earliest first."""
         while not self._failed and (found := lane.queue.next()) is not None:
             priority, bucket = found
@@ -330,7 +339,8 @@ class Batcher:
             batch = Batch(lane, priority, bucket, [])
             # If all slots of the lane are free, rows are computed even if they are estimated to be late. Only a new
             # measurement corrects the estimate; otherwise one slow batch could make the model reject every row.
-            earliest_end = now + self._cost.row_seconds(bucket) if lane.free_slots < lane.slots else -math.inf
+            is_busy = lane.free_slots < lane.slots
+            earliest_end = loop.time() + self._cost.row_seconds(bucket) if is_busy else -math.inf
             while entries and len(batch.entries) < share:
                 entry = entries.popleft()
                 request = entry[1]
@@ -338,7 +348,7 @@ class Batcher:
                     continue
                 if request.deadline < earliest_end:  # it would be late, and would delay the next rows
                     lane.queue.uncount(entry, bucket)
-                    self._fail_late(request, "in the queue")
+                    _call(loop, request, self._fail_late, request, "in the queue")
                     continue
                 batch.entries.append(entry)
             if batch.entries:
@@ -352,41 +362,26 @@ class Batcher:
         """Maximum rows of the next batch."""
         return int(min(self._limits.batch_rows * (self._buckets[-1] // bucket), self._cost.max_rows(bucket)))
 
-    def _finish(self, batch: Batch, done: asyncio.Future[tuple[Floats, float, float]]) -> None:
-        """Handle the end of a batch, and start the next one."""
-        if batch.watchdog is not None:
-            batch.watchdog.cancel()
-        has_slot = batch not in batch.lane.ahead
-        if not has_slot:
-            batch.lane.ahead.remove(batch)
+    def _finish(self, batch: Batch, loop: asyncio.AbstractEventLoop, done: Future[tuple[Floats, float]]) -> None:
+        """Handle the end of a batch, on the event loop."""
+        with self._lock:
+            self._computing.discard(batch)
         if done.cancelled():  # the executor was shut down before a thread took the batch
-            if has_slot:
-                batch.lane.free_slots += 1
+            self._free_slot(batch)
             for _, request, _ in batch.entries:
                 if not request.future.done():
                     request.future.set_exception(ShuttingDown("the server stopped before the response was ready"))
             return
         error = done.exception()
-        outputs, started, ended = (None, self._clock(), self._clock()) if error is not None else done.result()
-        if has_slot:
-            self._free_slot(batch.lane, ended)
-        else:  # it has overtaken others: while the priority of the background changes, two pools have batches
-            self._leave_queue(batch, started)
-        if outputs is not None:
-            self._succeed(batch, outputs, ended)
-        elif isinstance(error, Exception):
-            self._handle_failure(batch, error)
+        if error is None:
+            self._succeed(batch, *done.result())
         else:
-            assert error is not None
-            self._crash(error)
-        self._dispatch(batch.lane)
-
-    def _free_slot(self, lane: Lane, ended: float) -> None:
-        """Free the slot of a batch that ended, or note that a thread has taken the next batch."""
-        if lane.ahead:
-            self._begin(lane.ahead.popleft(), ended)
-        else:
-            lane.free_slots += 1
+            self._free_slot(batch)
+            if isinstance(error, Exception):
+                self._handle_failure(batch, error)
+            else:
+                self._crash(error)
+        self._dispatch(batch.lane, loop)
 
     def _succeed(self, batch: Batch, outputs: Floats, ended: float) -> None:
         """Record the time of a batch that finished at `ended`, and deliver its outputs."""
@@ -395,7 +390,8 @@ class Batcher:
             self._handle_failure(batch, ValueError(f"the backend gave {len(outputs)} outputs for {len(entries)} rows"))
             return
         seconds = min(ended - batch.started, (batch.ticks + 1) * TICK_S)  # without pauses of the process
-        self._cost.record_batch(batch.bucket, seconds / len(entries))
+        with self._lock:
+            self._cost.record_batch(batch.bucket, seconds / len(entries))
         self._metrics.batch_computed(len(entries), seconds)
         self._deliver(batch, outputs, seconds)
 
@@ -459,8 +455,16 @@ class Batcher:
         self._set_expiry(min(later, default=math.inf))
 
     def _fail_late(self, request: AcceptedRequest, stage: str) -> None:
+        if request.future.done():
+            return
         self._metrics.rejected("client_deadline" if isinstance(request.deadline, ClientLimit) else "deadline")
         request.future.set_exception(DeadlineExceeded(f"the deadline passed {stage}"))
+
+
+def _call(loop: asyncio.AbstractEventLoop, request: AcceptedRequest, function: Callable[..., None], *args: Any) -> None:
+    """Call a function on the event loop soon, from any thread; the log names the request."""
+    with contextlib.suppress(RuntimeError):  # the loop was closed: no request waits
+        loop.call_soon_threadsafe(function, *args, context=request.context)
 
 
 def _by_request(entries: list[Entry]) -> Iterator[list[Entry]]:

@@ -5,7 +5,6 @@ bytes does not wait for one of 65,536. While short requests arrive, background t
 operating system interrupts them for the foreground. The background uses all of the processor time that is left.
 """
 
-import asyncio
 import math
 import os
 import sys
@@ -41,11 +40,12 @@ class Batch:
     entries: list[Entry]
     is_queued: bool = True
     """Whether its rows still count as queued. Not of a retry: they left the queue with the batch that failed."""
+    rows: list[bytes] = field(default_factory=list)
+    """Set with its slot; requests that end drop their rows."""
     started: float = 0.0
     """When it got its slot."""
     ticks: int = 0
-    """Ticks since it started."""
-    watchdog: asyncio.TimerHandle | None = None
+    """Ticks of the timer since it started."""
 
 
 @dataclass(eq=False)
@@ -59,8 +59,6 @@ class Lane:
     """Batches that may run concurrently."""
     retries: deque[Batch] = field(default_factory=deque)
     """Requests of failed batches, each to be computed alone."""
-    ahead: deque[Batch] = field(default_factory=deque)
-    """Batches that the executor already has, for the next slots that become free; at most one for each slot."""
 
     def __post_init__(self) -> None:
         """Free every slot."""
@@ -68,7 +66,7 @@ class Lane:
 
 
 class BackgroundThreads(Executor):
-    """Threads for the background; used only from the event loop.
+    """Threads for the background.
 
     Their priority is lower while short requests arrive. Without them it is not: it would let the event loop, which can
     reject thousands of requests a second, take the time of the batches. A thread cannot raise its priority again, so
@@ -102,7 +100,7 @@ class BackgroundThreads(Executor):
 
 
 class ForegroundThreads(ThreadPoolExecutor):
-    """Threads for the foreground, to which the background yields; used only from the event loop."""
+    """Threads for the foreground, to which the background yields."""
 
     def __init__(self, slots: int, background: BackgroundThreads) -> None:
         super().__init__(slots, "foreground")

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter, deque
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 
 from artifact.arrays import Floats
@@ -47,6 +48,8 @@ class AcceptedRequest:
     future: asyncio.Future[list[Floats]]
     is_line: bool = False
     """Whether it is a line of an upload; these wait for each other."""
+    context: Context = field(default_factory=copy_context)
+    """Context variables, such as the request id for the log."""
     queue_s: float = 0.0
     compute_s: float = 0.0
 

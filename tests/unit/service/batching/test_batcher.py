@@ -5,13 +5,17 @@ import functools
 import inspect
 import itertools
 import math
+import random
 import selectors
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+import sys
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any, Literal, cast
 
 import numpy as np
 import pytest
+import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -91,8 +95,8 @@ class ManualExecutor(Executor):
         self.lanes.append(lane)
         self.running_lanes.append(lane)
         self.jobs.append((future, lambda: function(*args, **kwargs)))
-        self.batches.append(list(args[0]))
-        self.running.append(list(args[0]))
+        self.batches.append(list(args[0].rows))
+        self.running.append(list(args[0].rows))
         return future
 
     async def finish_all(self, *tasks: asyncio.Task[Outcome]) -> None:
@@ -101,8 +105,8 @@ class ManualExecutor(Executor):
             await self.finish()
         await asyncio.gather(*tasks)
 
-    async def finish(self, index: int = 0, stall_s: float = 0.0) -> None:
-        """Finish a job; the event loop is blocked for `stall_s` before it notices."""
+    def compute(self, index: int = 0) -> None:
+        """Finish a job, before the event loop runs again."""
         future, job = self.jobs.pop(index)
         del self.running[index], self.running_lanes[index]
         future.set_running_or_notify_cancel()
@@ -110,6 +114,10 @@ class ManualExecutor(Executor):
             future.set_result(job())
         except BaseException as error:
             future.set_exception(error)
+
+    async def finish(self, index: int = 0, stall_s: float = 0.0) -> None:
+        """Finish a job; the event loop is blocked for `stall_s` before it notices."""
+        self.compute(index)
         if stall_s:
             clock_loop().clock.now += stall_s
         await settle()
@@ -189,23 +197,72 @@ def values(outcome: Outcome) -> list[float]:
     return [float(output[0]) for output in outcome.outputs]
 
 
-@simulated(batch_rows=1, queue_rows=20)
-async def test_full_batch_is_handed_over_before_a_slot_is_free(batcher: Batcher, executor: ManualExecutor) -> None:
-    """So that its thread need not wait for the event loop, which may be busy rejecting requests."""
-    tasks = [ask(batcher, bytes([i])) for i in range(11)]
+@simulated(buckets=[16], queue_rows=20)
+async def test_thread_takes_the_next_batch_itself(batcher: Batcher, executor: ManualExecutor) -> None:
+    """So that it need not wait for the event loop, which may be busy."""
+    tasks = [ask(batcher, bytes([number])) for number in range(7)]
     await settle()
-    assert [len(batch) for batch in executor.running] == [1, 4], "nothing was measured yet: 4 rows are full"
-    assert batcher.waiting_rows == 10, "rows that are not computed yet are queued"
-    await executor.finish()
-    assert [len(batch) for batch in executor.running] == [4, 4]
-    await executor.finish()
-    assert [len(batch) for batch in executor.running] == [4], "two rows are not full: others can still join them"
+    assert executor.running == [[b"\x00"]]
+    executor.compute()
+    assert executor.running == [[b"\x01", b"\x02", b"\x03", b"\x04"]], "the event loop has not run"
+    assert batcher.waiting_rows == 2
     tasks.append(ask(batcher, b"joins"[:1]))
     await settle()
-    await executor.finish()
-    assert executor.running == [[b"\x09", b"\x0a", b"j"]]
-    await executor.finish()
-    assert [values(await task) for task in tasks] == [[float(i)] for i in (*range(11), ord("j"))]
+    assert tasks[0].done()
+    executor.compute()
+    assert executor.running == [[b"\x05", b"\x06", b"j"]]
+    executor.compute()
+    assert not executor.running
+    assert not batcher.is_computing
+    await settle()
+    assert [values(await task) for task in tasks] == [[float(number)] for number in (*range(7), ord("j"))]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_requests_end_while_threads_and_the_event_loop_take_turns_at_random(seed: int) -> None:
+    """Threads switch at any instruction: rows are computed once, and none is lost."""
+    computed, generator = Counter[bytes](), random.Random(seed)
+
+    def compute(rows: Sequence[bytes], bucket: int) -> Floats:
+        computed.update(bytes(row) for row in rows)
+        return run(rows, bucket)
+
+    async def client(batcher: Batcher, name: bytes) -> int:
+        count = 0
+        for number in range(60):
+            rows = [name + bytes([number, index]) + b"." * generator.choice([0, 8]) for index in range(1 + number % 3)]
+            asked = ask(batcher, *rows, bulk=number % 5 == 0)
+            if number % 7 == 0:
+                await asyncio.sleep(0)
+                asked.cancel()
+            elif number % 11 == 0:
+                await asyncio.sleep(0.0001)
+            try:
+                outcome = await asked
+            except asyncio.CancelledError:
+                continue
+            assert np.array_equal(outcome.outputs, run(rows, 16))
+            count += 1
+        return count
+
+    async def scenario() -> None:
+        with ThreadPoolExecutor(3) as foreground, ThreadPoolExecutor(3) as background:
+            batcher = created(foreground, background, compute=compute, slots=3, queue_rows=1000, short_bytes=8)
+            answered = await asyncio.gather(*[client(batcher, bytes([number])) for number in range(12)])
+            await batcher.drain()
+            assert min(answered) >= 50
+            assert (batcher.waiting_rows, batcher.waiting_bytes, batcher.is_idle) == (0, 0, True)
+            foreground.shutdown()
+            background.shutdown()
+            assert not batcher.is_computing
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        uvloop.run(asyncio.wait_for(scenario(), 60))
+    finally:
+        sys.setswitchinterval(interval)
+    assert set(computed.values()) == {1}
 
 
 @simulated(slots=2)
@@ -272,13 +329,12 @@ async def test_time_of_a_batch_counts_from_before_its_thread_has_it() -> None:
 
 
 @simulated(batch_rows=1)
-async def test_time_ahead_is_time_in_the_queue(batcher: Batcher, executor: ManualExecutor) -> None:
-    """The time of a batch counts from the end of the one before it, also if the event loop notices that later."""
-    first = ask(batcher, b"longest 1")
+async def test_time_of_a_batch_counts_from_the_end_of_the_one_before(
+    batcher: Batcher, executor: ManualExecutor
+) -> None:
+    """Also if the event loop notices that end later."""
+    first, second = ask(batcher, b"longest 1"), ask(batcher, b"longest 2")
     await settle()
-    second = ask(batcher, b"longest 2")
-    await settle()
-    assert executor.running == [[b"longest 1"], [b"longest 2"]]
     await asyncio.sleep(0.5)
     await executor.finish(stall_s=0.2)
     await asyncio.sleep(0.25)
@@ -289,38 +345,24 @@ async def test_time_ahead_is_time_in_the_queue(batcher: Batcher, executor: Manua
 
 
 @simulated(batch_rows=1)
-async def test_batch_ahead_may_end_before_those_before_it(batcher: Batcher, executor: ManualExecutor) -> None:
-    """While the priority of the background changes, batches go to threads of two pools."""
-    first = ask(batcher, b"longest 1")
+async def test_batch_may_end_before_the_event_loop_notices_the_end_of_the_one_before(
+    batcher: Batcher, executor: ManualExecutor
+) -> None:
+    """While the priority of the background changes, the next batch goes to a thread of another pool."""
+    tasks = [ask(batcher, b"longest %d" % number) for number in range(2)]
     await settle()
-    second = ask(batcher, b"longest 2")
+    first, job = executor.jobs[0]
+    first.set_running_or_notify_cancel()
+    outcome = job()
+    executor.compute(1)
     await settle()
-    assert executor.running == [[b"longest 1"], [b"longest 2"]]
-    await executor.finish(1)
-    assert second.done()
-    third = ask(batcher, b"longest 3")
+    assert [task.done() for task in tasks] == [False, True]
+    first.set_result(outcome)
     await settle()
-    assert executor.running == [[b"longest 1"], [b"longest 3"]], "the slot is still taken"
-    await executor.finish()
-    await executor.finish()
-    assert all(task.done() for task in (first, second, third))
+    assert [task.done() for task in tasks] == [True, True]
     await asyncio.sleep(2 * STUCK_S)
     assert batcher.is_ready, "no batch is taken for a stuck one"
     assert (batcher.waiting_rows, batcher.is_computing) == (0, False)
-
-
-@simulated(batch_rows=1)
-async def test_urgent_batch_is_not_handed_over_ahead(batcher: Batcher, executor: ManualExecutor) -> None:
-    await measure(batcher, executor, 2.0)
-    tasks = [ask(batcher, b"running row", within=math.inf), ask(batcher, b"urgent row", within=3.9)]
-    await settle()
-    assert executor.running == [[b"running row"]]
-    await executor.finish()
-    assert executor.running == [[b"urgent row"]]
-    tasks.append(ask(batcher, b"other row", within=4.1))
-    await settle()
-    assert executor.running == [[b"urgent row"], [b"other row"]]
-    await executor.finish_all(*tasks)
 
 
 @simulated(short_bytes=3)
@@ -331,17 +373,6 @@ async def test_unread_request_is_judged_by_its_lane_if_its_size_is_known(
     tasks = [ask(batcher, b"long request", within=math.inf) for _ in range(4)]
     await settle()
     assert [batcher.rejection(5.0, size) is None for size in (None, 4, 5)] == [True, True, False]
-    await executor.finish_all(*tasks)
-
-
-@simulated(batch_rows=1)
-async def test_rows_ahead_count_when_the_next_request_is_judged(batcher: Batcher, executor: ManualExecutor) -> None:
-    await measure(batcher, executor, 2.0)
-    tasks = [ask(batcher, b"running row", within=math.inf), ask(batcher, b"row ahead", within=math.inf)]
-    await settle()
-    assert len(executor.running) == 2
-    with pytest.raises(Overloaded, match=r"about 4\.0 s"):
-        await batcher.infer([b"late row"], asyncio.get_running_loop().time() + 7.9)
     await executor.finish_all(*tasks)
 
 
@@ -572,6 +603,8 @@ async def test_wrong_number_of_outputs_is_a_failure(batcher: Batcher, executor: 
     await executor.finish()
     with pytest.raises(InferenceFailed):
         await task
+    await asyncio.sleep(2 * STUCK_S)
+    assert (batcher.is_ready, batcher.is_computing) == (True, False)
 
 
 def crash(*_: object) -> Floats:
@@ -625,9 +658,7 @@ async def test_interactive_and_bulk_rows_share_by_weight(batcher: Batcher, execu
     await executor.finish_all()
     kinds = [batch[0].decode() for batch in executor.batches]
     singles = ["single row"] * 4
-    assert kinds[:12] == ["bulk row", "bulk row", *singles, "bulk row", *singles, "bulk row"], (
-        "the second batch was handed over before the single rows came"
-    )
+    assert kinds[:11] == ["bulk row", *singles, "bulk row", *singles, "bulk row"]
     assert len(kinds) == BULK_ROWS + 8 + 32
     await asyncio.gather(*tasks)
 
@@ -639,25 +670,14 @@ class Row(bytes):
 class Queued:
     """The rows that should count as queued: those of unfinished requests whose first batch has no slot yet."""
 
-    def __init__(self, slots: int, executor: ManualExecutor) -> None:
-        self._slots = slots
+    def __init__(self, executor: ManualExecutor) -> None:
         self._executor = executor
         self._computed = set[int]()
         """Ids of the rows that have left the queue."""
 
-    def note(self) -> None:
-        """Note the batches that have a slot: in each lane, the unfinished ones that were submitted first."""
-        for lane in ("foreground", "background"):
-            its = (running == lane for running in self._executor.running_lanes)
-            self.leave(itertools.islice(itertools.compress(self._executor.running, its), self._slots))
-
-    def leave(self, batches: Iterable[list[bytes]]) -> None:
-        """Note that the rows of these batches have left the queue."""
-        self._computed.update(id(row) for batch in batches for row in batch)
-
     def check(self, batcher: Batcher, requests: "Sequence[Asked]") -> None:
         """Check the counts of the batcher."""
-        self.note()
+        self._computed.update(id(row) for batch in self._executor.running for row in batch)
         queued = [row for rows, task in requests if not task.done() for row in rows if id(row) not in self._computed]
         assert (batcher.waiting_rows, batcher.waiting_bytes) == (len(queued), sum(map(len, queued)))
 
@@ -677,15 +697,13 @@ FAILING = st.tuples(
 async def play(script: Script, slots: int, batcher: Batcher, executor: ManualExecutor) -> list[Asked]:
     """Play a script, and check the invariants after each action."""
     requests: list[Asked] = []
-    queued = Queued(slots, executor)
+    queued = Queued(executor)
     for action, number, content in script:
         if action in ("ask", "bulk"):
             rows: list[bytes] = [Row(row) for row in content]
             requests.append((rows, ask(batcher, *rows, within=float(number), bulk=action == "bulk")))
         elif action == "finish" and executor.jobs:
-            index = number % len(executor.jobs)
-            queued.leave([executor.running[index]])
-            await executor.finish(index)
+            await executor.finish(number % len(executor.jobs))
         elif action == "cancel" and requests:
             requests[number % len(requests)][1].cancel()
         elif action == "wait":
@@ -693,7 +711,7 @@ async def play(script: Script, slots: int, batcher: Batcher, executor: ManualExe
         await settle()
         queued.check(batcher, requests)
         running = [executor.running_lanes.count(lane) for lane in ("foreground", "background")]
-        assert max(running) <= 2 * slots, "one batch in each slot, and one ahead"
+        assert max(running) <= slots
         assert batcher.waiting_rows <= max([8, *(len(asked) for asked, _ in requests)])
         assert batcher.waiting_bytes <= max([60, *(sum(map(len, asked)) for asked, _ in requests)])
         assert not batcher.waiting_rows or max(running) >= slots, "rows wait although no lane is full"
@@ -740,15 +758,11 @@ async def test_every_request_ends_exactly_once(
 async def test_batch_dropped_by_a_closing_executor_fails_its_requests(
     batcher: Batcher, executor: ManualExecutor
 ) -> None:
-    tasks = [ask(batcher, b"a", b"b")]
+    task = ask(batcher, b"a", b"b")
     await settle()
-    tasks.append(ask(batcher, *[b"c"] * 4))
-    await settle()
-    assert len(executor.jobs) == 2, "the second one is ahead"
-    assert all(future.cancel() for future, _ in executor.jobs)
-    for task in tasks:
-        with pytest.raises(ShuttingDown, match="stopped"):
-            await task
+    assert [future.cancel() for future, _ in executor.jobs] == [True]
+    with pytest.raises(ShuttingDown, match="stopped"):
+        await task
     assert (batcher.is_computing, batcher.waiting_rows, batcher.is_idle) == (False, 0, True)
 
 
