@@ -114,7 +114,7 @@ def serve(
 
     Args:
         settings: the settings of the server.
-        listener: bound socket that workers share; by default a new one.
+        listener: bound socket of a worker; by default a new one.
         parent: descriptor that becomes readable when the parent of a worker has ended.
         required: names of the models that a restarted worker has to serve; None at the first start.
         shared: folder of the metrics of all workers.
@@ -171,12 +171,24 @@ def obeyed_signals() -> Sequence[signal.Signals]:
     return [number for number in SIGNALS if not (number == signal.SIGHUP and is_ignored)]
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """Bind a socket to the address, without listening yet. Raises: OSError that names the address."""
+def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """Bind a socket to the address, without listening yet.
+
+    Args:
+        host: the host.
+        port: the port; 0 picks a free one.
+        shared: whether other processes of the same user can bind the address, too. The kernel then spreads new
+            connections over the sockets that listen.
+
+    Raises: OSError that names the address.
+
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
+        if shared:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listener.bind((host, port))
     except OSError as error:
         listener.close()
@@ -186,8 +198,6 @@ def bind(host: str, port: int) -> socket.socket:
 
 def duplicates(listener: socket.socket) -> list[socket.socket]:
     """LISTENERS descriptors of a listening socket, for uvicorn, which closes them."""
-    # `dup` sets the mode that the Python object has, for all workers: another one could then block in `accept`.
-    listener.setblocking(False)
     return [listener.dup() for _ in range(LISTENERS)]
 
 

@@ -1,8 +1,9 @@
 """Several worker processes on one port: start, watch and stop them. Run by `__main__`.
 
-The parent only holds the socket. A worker that crashes is restarted, and its metrics counters continue. While no worker
-is running, the socket is closed, so that connections are refused at once. If no worker can be restarted, the parent
-exits.
+Each worker listens with a socket of its own (SO_REUSEPORT), and the kernel spreads new connections over them. With one
+socket for all, the worker that wakes up first would accept most of the connections that come together, and keep them.
+The parent holds the address, but does not listen: while no worker is running, connections are refused at once. A worker
+that crashes is restarted, and its metrics counters continue. If no worker can be restarted, the parent exits.
 """
 
 import asyncio
@@ -13,7 +14,6 @@ import multiprocessing
 import os
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -57,8 +57,10 @@ def supervise(settings: Settings) -> int:
     Raises: OSError if the address is in use; BadExport if a worker cannot start, or if none can be restarted.
     """
     names = set(list_exports(settings).exports)
-    with bind(settings.host, settings.port) as listener, _shared_folder() as folder:
-        supervisor = _Supervisor(settings, listener, folder, names)
+    with bind(settings.host, settings.port) as first:  # fails if another server listens; one that is shared would not
+        port: int = first.getsockname()[1]
+    with bind(settings.host, port, shared=True), _shared_folder() as folder:
+        supervisor = _Supervisor(settings, port, folder, names)
         code = asyncio.run(supervisor.run())
         if code == CANNOT_START:
             raise BadExport(supervisor.why, "start")
@@ -81,7 +83,7 @@ def _shared_folder() -> Iterator[Path]:
 
 def _work(
     settings: Settings,
-    listener: socket.socket,
+    port: int,
     folder: Path,
     index: int,
     required: Collection[str] | None,
@@ -94,7 +96,7 @@ def _work(
     assert parent is not None
     try:
         set_worker(folder, index)
-        sys.exit(serve(settings, listener, parent.sentinel, required, folder))
+        sys.exit(serve(settings, bind(settings.host, port, shared=True), parent.sentinel, required, folder))
     except (BadExport, OSError) as error:
         writer.send(str(error))
         sys.exit(CANNOT_START)
@@ -105,16 +107,16 @@ class _Supervisor:
 
     Args:
         settings: the settings of the server.
-        listener: socket bound to the address.
+        port: the port of the workers.
         folder: folder that the workers share.
         names: names of the models in the folder of exports at the start. A worker serves what it finds at its first
             start, but has to serve these models when it is restarted.
 
     """
 
-    def __init__(self, settings: Settings, listener: socket.socket, folder: Path, names: Collection[str]) -> None:
+    def __init__(self, settings: Settings, port: int, folder: Path, names: Collection[str]) -> None:
         self._settings = settings
-        self._listener = listener
+        self._port = port
         self._folder = folder
         self._names = names
         self._context = multiprocessing.get_context("spawn")
@@ -131,15 +133,12 @@ class _Supervisor:
         loop = asyncio.get_running_loop()
         for number in obeyed_signals():
             loop.add_signal_handler(number, self._forward, number)
-        try:
-            codes = await asyncio.gather(*(self._keep(index) for index in range(self._settings.workers)))
-        finally:
-            self._listener.close()
+        codes = await asyncio.gather(*(self._keep(index) for index in range(self._settings.workers)))
         log.info("all workers have stopped")
         return max(code if code >= 0 else 1 for code in codes)
 
     def _forward(self, number: signal.Signals) -> None:
-        """Send a signal to all workers; do not restart any, and close the parent's socket."""
+        """Send a signal to all workers, and do not restart any."""
         if self._stopping.is_set() and number == signal.SIGHUP:  # a terminal and its shell may each send one
             return
         log.info("%s: forwarded to %d workers", number.name, len(self._workers))
@@ -148,7 +147,6 @@ class _Supervisor:
             drain_s = self._settings.drain_delay_s + 2 * self._settings.drain_timeout_s
             asyncio.get_running_loop().call_later(drain_s + KILL_DELAY_S, self._send, signal.SIGKILL)
         self._stopping.set()
-        self._listener.close()
         self._send(number)
 
     def _send(self, number: signal.Signals) -> None:
@@ -167,30 +165,21 @@ class _Supervisor:
             if self._stopping.is_set():
                 return code
             was_steady = time.monotonic() - started > STEADY_S
-            self._failures[index] = 0 if was_steady else self._failures.get(index, 0) + 1
+            self._failures[index] = 0 if was_steady else self._failures_of(index) + 1
             pause_s = 0.0 if was_steady else min(LONGEST_PAUSE_S, 2 * pause_s + FIRST_PAUSE_S)
             what = f"worker {index} ended with code {code}" + (f" ({self.why})" if code == CANNOT_START else "")
-            if not self._workers and not self._renew_listener(what):
+            if not self._workers and min(map(self._failures_of, range(self._settings.workers))) >= ATTEMPTS:
+                self.why = f"no worker is running: each has failed {ATTEMPTS} times in a row; {what}"
+                self._stopping.set()
                 return CANNOT_START
             log.error("%s; restarting it in %g s", what, pause_s)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause_s)
         return 0
 
-    def _renew_listener(self, last: str) -> bool:
-        """Replace the socket when no worker is running, so that connections are refused until a worker listens.
-
-        Return whether workers are to be restarted; if not, `why` is set. `last` says how the last worker ended.
-        """
-        host, port = self._listener.getsockname()[:2]
-        self._listener.close()
-        failures = min(self._failures.get(index, 0) for index in range(self._settings.workers))
-        if failures >= ATTEMPTS:
-            self.why = f"no worker is running: each has failed {failures} times in a row; {last}"
-            self._stopping.set()
-            return False
-        self._listener = bind(host, port)
-        return True
+    def _failures_of(self, index: int) -> int:
+        """Failures in a row of a worker."""
+        return self._failures.get(index, 0)
 
     async def _run_worker(self, index: int) -> int:
         """Run a worker until it ends; return its exit code, negative for a signal."""
@@ -198,7 +187,7 @@ class _Supervisor:
         reader, writer = Pipe(duplex=False)
         worker = self._context.Process(
             target=_work,
-            args=(self._settings, self._listener, self._folder, index, required, writer),
+            args=(self._settings, self._port, self._folder, index, required, writer),
             name=f"worker-{index}",
         )
         resource_tracker.ensure_running()  # before signals are blocked: it would unblock them

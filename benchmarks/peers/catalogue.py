@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,15 +61,22 @@ def _from_mlserver(answer: Any) -> tuple[str, float]:
 
 UVICORN = "{bin}/uvicorn benchmarks.peers.fastapi_server:app --port {port0} --no-access-log"
 
+OURS = Peer(
+    name="ours",
+    command="{bin}/python -m service --exports {exports} --port {port0} --device cpu "
+    f"--deadline-s {SERVER_DEADLINE_S}",
+    path="/v1/classify",
+    request=lambda document: {"inputs": document},
+    answer=lambda answer: (answer["results"][0]["label"], answer["results"][0]["score"]),
+    settings=f"defaults, with a deadline of {SERVER_DEADLINE_S} s",
+)
 PEERS = {
-    "ours": Peer(
-        name="ours",
-        command="{bin}/python -m service --exports {exports} --port {port0} --device cpu "
-        f"--deadline-s {SERVER_DEADLINE_S}",
-        path="/v1/classify",
-        request=lambda document: {"inputs": document},
-        answer=lambda answer: (answer["results"][0]["label"], answer["results"][0]["score"]),
-        settings=f"defaults, with a deadline of {SERVER_DEADLINE_S} s",
+    "ours": OURS,
+    "ours-workers": replace(
+        OURS,
+        name="ours, one process per core",
+        command=OURS.command + " --workers {cores}",
+        settings="the same with `--workers`",
     ),
     "fastapi": Peer(
         name="FastAPI",

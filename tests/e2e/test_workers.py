@@ -1,10 +1,12 @@
 """Several worker processes behind one port: they answer, count and stop together, and survive the death of another."""
 
 import asyncio
+import contextlib
 import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -14,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -45,6 +48,15 @@ def workers(server: Server) -> list[int]:
         except OSError:  # the process has just exited
             pass
     return found
+
+
+def sockets(pid: int) -> int:
+    """Return the number of open sockets of a process."""
+    count = 0
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # it has just been closed
+            count += os.readlink(link).startswith("socket:")
+    return count
 
 
 def folder_of(server: Server) -> Path:
@@ -100,6 +112,17 @@ def test_two_workers_share_the_requests_and_add_up_their_metrics(start: Start, o
         assert server.stop() == 0
         assert not folder.exists()
         assert "Traceback" not in server.text()
+
+
+def test_connections_that_come_together_are_spread_over_the_workers(start: Start) -> None:
+    with several(start) as server, contextlib.ExitStack() as clients:
+        before = list(map(sockets, workers(server)))
+        address = urlsplit(server.url)
+        for _ in range(64):
+            clients.enter_context(socket.create_connection((address.hostname or "", address.port or 0)))
+        wait_until(lambda: sum(map(sockets, workers(server))) - sum(before) == 64)
+        own = [sockets(pid) - count for pid, count in zip(workers(server), before, strict=True)]
+        assert min(own) >= 12, "the kernel chooses at random: fewer have a probability of 1 in 10 million"
 
 
 def test_killed_worker_is_restarted_and_its_counts_are_kept(start: Start) -> None:

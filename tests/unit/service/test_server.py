@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import signal
 import socket
 import subprocess
@@ -163,23 +162,14 @@ def test_many_connections_are_accepted_per_iteration_of_the_event_loop() -> None
         assert runner.run(iterations(listener, 64)) < 16  # one descriptor takes 64
 
 
-def test_socket_that_another_worker_serves_never_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    modes = []
-    dup = socket.socket.dup
-
-    def watched_dup(listener: socket.socket) -> socket.socket:
-        copy = dup(listener)
-        modes.append(os.get_blocking(copy.fileno()))
-        return copy
-
-    with bind("127.0.0.1", 0) as listener, contextlib.ExitStack() as copies:
-        os.set_blocking(listener.fileno(), False)  # by the event loop of the other worker
-        with socket.socket(fileno=os.dup(listener.fileno())) as inherited:  # as multiprocessing passes it to a worker
-            monkeypatch.setattr(socket.socket, "dup", watched_dup)
-            for copy in duplicates(inherited):
-                copies.enter_context(copy)
-    assert modes
-    assert not any(modes)
+def test_address_that_is_not_shared_is_in_use() -> None:
+    with bind("127.0.0.1", 0, shared=True) as first:
+        port = first.getsockname()[1]
+        with bind("127.0.0.1", port, shared=True) as second:
+            first.listen()
+            second.listen()
+            with pytest.raises(OSError, match="in use"):
+                bind("127.0.0.1", port)
 
 
 def test_ignored_sighup_stays_ignored() -> None:

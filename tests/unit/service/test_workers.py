@@ -19,6 +19,7 @@ import pytest
 
 from artifact.errors import BadExport
 from service import workers
+from service.server import bind
 from service.settings import Settings
 from service.workers import ATTEMPTS, CANNOT_START, FOLDER, LOCK, supervise
 
@@ -29,9 +30,9 @@ FIRST_PID = 2**30
 class Worker:
     """A simulated worker: the scenario runs when it is started; its sentinel becomes readable when it exits."""
 
-    def __init__(self, world: "World", index: int, listener: socket.socket, reason: Connection) -> None:
+    def __init__(self, world: "World", index: int, port: int, reason: Connection) -> None:
         self.index = index
-        self.listener = listener
+        self.port = port
         self.reason = reason
         self.pid: int | None = None
         self.exitcode: int | None = None
@@ -77,13 +78,13 @@ class World:
     def process(
         self,
         target: object,
-        args: tuple[Settings, socket.socket, Path, int, Collection[str] | None, Connection],
+        args: tuple[Settings, int, Path, int, Collection[str] | None, Connection],
         name: str,
     ) -> Worker:
         del target
-        _, listener, _, index, required, writer = args
+        _, port, _, index, required, writer = args
         assert name == f"worker-{index}"
-        self.created.append(Worker(self, index, listener, writer))
+        self.created.append(Worker(self, index, port, writer))
         self.required.append(required)
         return self.created[-1]
 
@@ -256,7 +257,7 @@ def test_parent_does_not_exit_while_a_worker_runs(world: World) -> None:
 
 
 def test_connections_are_refused_while_no_worker_runs(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A listening socket held by the parent would keep clients waiting."""
+    """The parent holds the address, but does not listen: clients need not wait."""
     _pause_for_an_hour(monkeypatch)
     refused = list[bool]()
 
@@ -266,10 +267,13 @@ def test_connections_are_refused_while_no_worker_runs(world: World, monkeypatch:
         signal.raise_signal(signal.SIGTERM)
 
     def scenario(worker: Worker) -> None:
-        worker.listener.listen()
+        with bind("127.0.0.1", worker.port, shared=True) as listener:
+            listener.listen()
+            with socket.create_connection(listener.getsockname()):
+                pass
         worker.end(-9)
         if len(world.started) == 2:
-            asyncio.get_running_loop().call_later(0.1, look, worker.listener.getsockname())
+            asyncio.get_running_loop().call_later(0.1, look, ("127.0.0.1", worker.port))
 
     world.scenario = scenario
     assert supervise(SETTINGS) == 0
