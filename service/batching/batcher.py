@@ -8,9 +8,10 @@
 
 There is no batching delay: as soon as a slot is free, it computes the rows that are queued in its lane. Rows that
 arrive while all slots are busy form the next batches. The thread that has computed a batch takes the next one from the
-queue itself, so that a slot does not wait for the event loop. The time per row of each bucket is measured continuously.
-A request that would miss its deadline is rejected at once, and a queued row that can no longer meet its deadline is not
-computed.
+queue itself, so that a slot does not wait for the event loop; but no slot is two batches ahead of it, because the
+threads would then take the processor time that it needs to answer. The time per row of each bucket is measured
+continuously. A request that would miss its deadline is rejected at once, and a queued row that can no longer meet its
+deadline is not computed.
 
 Invariants, each a property test in tests/unit/service/batching/test_batcher.py:
 - every accepted request ends exactly once: with outputs, an error, or the cancellation of its caller;
@@ -255,17 +256,9 @@ class Batcher:
         while lane.free_slots and (batch := self._take(lane, loop)) is not None:
             self._submit(batch, loop)
 
-    def _take(self, lane: Lane, loop: asyncio.AbstractEventLoop, *, has_slot: bool = False) -> Batch | None:
-        """Take the next batch of a lane, with a slot; None if there are no rows, or no slot is free.
-
-        Args:
-            lane: the lane.
-            loop: the event loop.
-            has_slot: whether the caller has a slot, which is freed first.
-
-        """
+    def _take(self, lane: Lane, loop: asyncio.AbstractEventLoop) -> Batch | None:
+        """Take the next batch of a lane, with a slot; None if there are no rows, or no slot is free."""
         with self._lock:
-            lane.free_slots += has_slot
             if not lane.free_slots or (batch := self._next_retry(lane) or self._next_batch(lane, loop)) is None:
                 return None
             lane.free_slots -= 1
@@ -295,9 +288,13 @@ class Batcher:
 
         Runs in a thread, and reads the clock there: the callback on the event loop runs later.
         """
-        outputs = self._run(batch.rows, batch.bucket)
+        outputs, lane = self._run(batch.rows, batch.bucket), batch.lane
         ended = self._clock()
-        if (following := self._take(batch.lane, loop, has_slot=True)) is not None:
+        with self._lock:
+            lane.unnoticed += 1
+            batch.keeps_slot = lane.unnoticed > lane.slots
+            lane.free_slots += not batch.keeps_slot
+        if not batch.keeps_slot and (following := self._take(lane, loop)) is not None:
             self._submit(following, loop)
         return outputs, ended
 
@@ -366,6 +363,9 @@ class Batcher:
         """Handle the end of a batch, on the event loop."""
         with self._lock:
             self._computing.discard(batch)
+            if not done.cancelled() and done.exception() is None:
+                batch.lane.unnoticed -= 1
+                batch.lane.free_slots += batch.keeps_slot
         if done.cancelled():  # the executor was shut down before a thread took the batch
             self._free_slot(batch)
             for _, request, _ in batch.entries:

@@ -46,6 +46,8 @@ class Batch:
     """When it got its slot."""
     ticks: int = 0
     """Ticks of the timer since it started."""
+    keeps_slot: bool = False
+    """Whether its slot is free only when the event loop has its outputs."""
 
 
 @dataclass(eq=False)
@@ -57,6 +59,8 @@ class Lane:
     """At least one thread per slot."""
     slots: int
     """Batches that may run concurrently."""
+    unnoticed: int = 0
+    """Batches that have ended, and whose outputs the event loop does not have yet."""
     retries: deque[Batch] = field(default_factory=deque)
     """Requests of failed batches, each to be computed alone."""
 
