@@ -16,9 +16,9 @@ from artifact.exports import version_folder
 from artifact.loading import LoadedModel, load_export
 from benchmarks.lib.load import closed_loop, open_loop, post, run
 from benchmarks.lib.memory import in_own_process
-from benchmarks.lib.processes import cpu_s
+from benchmarks.lib.processes import cpu_s, main_thread_s
 from benchmarks.lib.record import Data
-from benchmarks.lib.servers import TEXT, document, server
+from benchmarks.lib.servers import TEXT, document, server, service
 
 MODEL = "imdb-s3"
 ROWS = (1, 2, 4, 8, 16, 32)
@@ -28,8 +28,8 @@ SAME_SIZE = 3
 """Batches of the same size before the measured ones: the first ones after another size take longer."""
 LENGTHS = (256, 4096, 16384, 65536)
 """Document bytes of the measured front-end times."""
-RATE = 200.0
-"""Requests per second while processor time is measured: as many as a core answers with a model."""
+QUIET = 0.25
+"""Rate at which most requests find the core idle, as a share of the answers to a single connection."""
 SECONDS = 6.0
 """Duration of each of these measurements."""
 REFUSALS_PER_S = 800.0
@@ -42,12 +42,12 @@ def measure(server_core: int, load_core: int) -> Data:
     os.sched_setaffinity(0, {server_core})
     batches = in_own_process(batch_ms)
     os.sched_setaffinity(0, {load_core})
-    front_end, client_ms = front_end_ms(server_core)
+    front_end = front_end_ms(server_core)
     return {
         **batches,
-        "front_end_ms": front_end,
-        "client_ms": client_ms,
-        "refusal_ms": refusal_ms(server_core, front_end["256"]),
+        **front_end,
+        "transport_ms": transport_ms(server_core),
+        "refusal_ms": refusal_ms(server_core, front_end["front_end_ms"]["256"]),
     }
 
 
@@ -79,19 +79,33 @@ def _batch_s(model: LoadedModel, batch: list[bytes], bucket: int) -> float:
     return time.thread_time() - started
 
 
-def front_end_ms(core: int) -> tuple[dict[str, float], float]:
-    """Processor time of a request by document bytes, with a model that computes nothing; and that of the client."""
-    found, clients = dict[str, float](), list[float]()
-    with server(["-m", "benchmarks.serving.null_service"], {core}) as target:
+def front_end_ms(core: int) -> Data:
+    """Processor time of the event loop for a request by document bytes, and what all threads take more after a pause.
+
+    With the model and one connection, so that requests follow on each other and caches are as warm as under load.
+    """
+    busy, wake = dict[str, float](), dict[str, float]()
+    with service("--reload-s", "0", "--models", MODEL, cores={core}) as target:
+        pid = target.process.pid
         for length in LENGTHS:
             requests = [post(f"{target.url}/v1/classify", document(length), TEXT)]
-            run(open_loop(target.url, requests, rate=RATE, seconds=1))
-            before, client = cpu_s(target.process.pid), time.process_time()
-            outcome = run(open_loop(target.url, requests, rate=RATE, seconds=SECONDS))
+            run(closed_loop(target.url, requests, connections=1, seconds=1))
+            main, every = main_thread_s(pid), cpu_s(pid)
+            outcome = run(closed_loop(target.url, requests, connections=1, seconds=SECONDS))
             count = len(outcome.status)
-            found[str(length)] = round(1e3 * (cpu_s(target.process.pid) - before) / count, 4)
-            clients.append(1e3 * (time.process_time() - client) / count)
-    return found, round(statistics.mean(clients), 4)
+            busy[str(length)] = round(1e3 * (main_thread_s(pid) - main) / count, 4)
+            warm, every = (cpu_s(pid) - every) / count, cpu_s(pid)
+            quiet = run(open_loop(target.url, requests, rate=QUIET * outcome.throughput, seconds=SECONDS))
+            cold = (cpu_s(pid) - every) / len(quiet.status)
+            wake[str(length)] = round(max(0.0, 1e3 * (cold - warm)), 4)
+    return {"front_end_ms": busy, "wake_ms": wake}
+
+
+def transport_ms(core: int) -> float:
+    """Median latency of uvicorn alone: the time that the client and the sockets take."""
+    with server(["-m", "benchmarks.serving.null_service", "--make", "asgi"], {core}) as target:
+        requests = [post(target.url, document(4096), TEXT)]
+        return round(1e3 * run(open_loop(target.url, requests, rate=200.0, seconds=SECONDS / 2)).quantile(0.5), 4)
 
 
 def refusal_ms(core: int, front_end: float) -> float:

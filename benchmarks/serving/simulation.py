@@ -57,6 +57,8 @@ class Costs:
     """Quantiles of a batch's time divided by the mean of its size, evenly spaced from the lowest to the highest."""
     front_end: dict[int, float]
     """Processor time of a request without inference, by document bytes."""
+    wake: dict[int, float]
+    """Processor time that it takes more if the core was idle, by document bytes: caches are cold."""
     refusal: float
     """Processor time of a request that is refused from its headers."""
 
@@ -67,6 +69,7 @@ class Costs:
             {int(b): {int(n): ms / 1e3 for n, ms in of.items()} for b, of in data["batch_ms"].items()},
             tuple(data["spread"]),
             {int(length): ms / 1e3 for length, ms in data["front_end_ms"].items()},
+            {int(length): ms / 1e3 for length, ms in data["wake_ms"].items()},
             data["refusal_ms"] / 1e3,
         )
 
@@ -82,6 +85,10 @@ class Costs:
     def front_end_s(self, length: int) -> float:
         """Processor time of a request with one document of `length` bytes, without inference."""
         return linear(self.front_end, length)
+
+    def wake_s(self, length: int) -> float:
+        """Processor time that such a request takes more if the core was idle."""
+        return linear(self.wake, length)
 
     def capacity(self, lengths: Sequence[int]) -> float:
         """Estimated documents per second of one core: the inverse of the mean work of the documents, in single rows."""
@@ -168,6 +175,11 @@ class Core:
         self._number += 1
         heapq.heappush(self._jobs, (self._progress + seconds, self._number, done))
         self._schedule()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is no job."""
+        return not self._jobs
 
     def _advance(self) -> None:
         if self._jobs:
@@ -358,7 +370,8 @@ class Replica:
     def receive(self, request: _Request) -> None:
         """Take a request: headers first, the rest after everything that has arrived before."""
         self.open += 1
-        self.work(self._costs.refusal, lambda: self._head(request))
+        wake_s = self._costs.wake_s(request.length) if self.core.is_idle else 0.0
+        self.work(wake_s + self._costs.refusal, lambda: self._head(request))
 
     def _next_task(self) -> None:
         if not self._tasks:

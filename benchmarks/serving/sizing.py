@@ -1,8 +1,8 @@
 """`python -m benchmarks.serving.sizing`: how many replicas a load needs, by simulation.
 
-Measures the times that the simulation needs on one core (part `costs`), and simulates pools of up to 1,000 replicas
-(`pools`). Parts that are not measured keep their results. So do two studies whose programs are at revision
-bd3cb798771e: the comparison with real processes (`validation`) and changes of the number of replicas (`autoscaling`).
+Measures the times that the simulation needs on one core (part `costs`), compares the simulation with real servers
+(`validation`), and simulates pools of up to 1,000 replicas (`pools`). Parts that are not measured keep their results.
+So does a study whose program is at revision bd3cb798771e: changes of the number of replicas (`autoscaling`).
 `benchmarks.serving.replicas` answers for other loads.
 """
 
@@ -25,11 +25,11 @@ from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.record import Data, Record
 from benchmarks.lib.servers import PACKAGES
 from benchmarks.lib.table import table
-from benchmarks.serving import service_times
+from benchmarks.serving import service_times, validation
 from benchmarks.serving.arrivals import Bursts, Kind, bursty, mixed_lengths
 from benchmarks.serving.simulation import Balancer, Costs, Pool, Result, Simulation
 
-PARTS = ("costs", "pools")
+PARTS = ("costs", "validation", "pools")
 LENGTHS: tuple[int | None, ...] = (1024, 4096, 16384, 65536, None)
 """Document bytes of the simulated loads; None is a mix like film reviews."""
 SHARES = (0.4, 0.6, 0.8, 0.9)
@@ -67,6 +67,12 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
         data = {**data, "costs": service_times.measure(cores[0], cores[-1])}
         os.sched_setaffinity(0, cores)
         yield data
+    if "validation" in args.parts:
+        data = {**data, "validation": []}
+        for case in validation.compare(data["costs"], cores[0], cores[-1]):
+            data["validation"].append(case)
+            yield data
+        os.sched_setaffinity(0, cores)
     if "pools" in args.parts:
         with ProcessPoolExecutor(cpu_count(), get_context("spawn")) as executor:
             for pools in simulate_pools(executor, data["costs"], args.requests, args.pool_requests):
@@ -284,28 +290,27 @@ def _autoscaling(data: Data) -> list[str]:
 
 
 def _validation(data: Data) -> list[str]:
-    cases: dict[tuple[int, int, float | None], list[Data]] = {}
+    cases: dict[tuple[int, float], list[Data]] = {}
     for case in data["validation"]:
-        cases.setdefault((case["processes"], case["bytes"], case["times"]), []).append(case)
+        cases.setdefault((case["bytes"], case["share"]), []).append(case)
     rows = []
-    for (processes, length, times), rounds in cases.items():
-        load = "closed loop" if times is None else f"{times:g} x capacity"
+    for (length, share), rounds in cases.items():
         cells = [text for key, form in FIGURES.items() for text in _compared(rounds, key, form)]
         cells += [f"{_median(rounds, side, 'refused'):.1%}" for side in ("real", "simulated")]
-        rows.append([str(processes), size(length), load, *cells])
-    columns = ["processes", "documents", "load", "answers/s", "simulated", "off"]
-    columns += ["p50 ms", "simulated", "off", "p99 ms", "simulated", "off", "refused", "simulated"]
+        rows.append([size(length), f"{share:g}", *cells])
+    columns = ["documents", "rate", "answers/s", "simulated", "off", "p50 ms", "simulated", "off"]
+    columns += ["p99 ms", "simulated", "off", "refused", "simulated"]
+    factors = [case["factor"] for case in data["validation"]]
     return [
         "## Validation",
         "",
-        "The same loads on real servers and simulated, with the same arrival times and a deadline of 1 s. One process "
-        "has a core, the load another. Two processes have a core each and share it with a load of their own, whose "
-        "processor time is simulated, too. The closed loop has 32 connections per process; capacity is its simulated "
-        "throughput. Medians of 3 rounds with other arrival times; off is the median of the rounds' deviations. The "
-        "batches of each process are timed before its loads, with 1 and with 32 connections, and its simulated times "
-        "are multiplied by the ratio to those below. Goal: 15%.",
+        "The same loads on a real server and simulated, with the same arrival times and a deadline of 1 s. The server "
+        "has a core, the load another. Rate: share of the simulated capacity. Medians of "
+        f"{validation.ROUNDS} rounds with other arrival times; off is the median of the rounds' deviations. Each "
+        "server is timed with one connection before its loads, and the times below are multiplied by the ratio, "
+        f"{min(factors):.2f} to {max(factors):.2f}. Goal: 15%.",
         "",
-        table(columns, rows, left=3),
+        table(columns, rows, left=1),
     ]
 
 
@@ -326,7 +331,10 @@ def _costs(data: Data) -> list[str]:
         [bucket, *(f"{of[str(n)]:.2f}" if str(n) in of else "" for n in sizes)]
         for bucket, of in costs["batch_ms"].items()
     ]
-    front_end = ", ".join(f"{ms:.2f} ms for {int(length):,} bytes" for length, ms in costs["front_end_ms"].items())
+    front_end, wake = (
+        ", ".join(f"{ms:.2f} ms for {int(length):,} bytes" for length, ms in costs[key].items())
+        for key in ("front_end_ms", "wake_ms")
+    )
     return [
         "## Costs",
         "",
@@ -334,9 +342,8 @@ def _costs(data: Data) -> list[str]:
         f"{service_times.BATCH_ROUNDS * service_times.IN_A_ROW} batches:",
         "",
         table(["bucket", *map(str, sizes)], rows),
-        f"Processor time of a request besides: {front_end}; of a refusal: {costs['refusal_ms']:.2f} ms; of the client: "
-        f"{costs['client_ms']:.2f} ms."
-        + (f" Start of a process: {statistics.mean(costs['start_s']):.1f} s." if "start_s" in costs else ""),
+        f"Processor time of a request besides: {front_end}; if the core was idle, in addition {wake}; of a refusal: "
+        f"{costs['refusal_ms']:.2f} ms. Client and sockets take {costs['transport_ms']:.2f} ms.",
     ]
 
 

@@ -22,7 +22,7 @@ from benchmarks.serving.simulation import (
 from service.batching.admission import Limits
 
 ROW_S = 0.01
-COSTS = Costs({4096: {1: ROW_S, 2: 2 * ROW_S}}, (1.0, 1.0), {4096: 0.0}, 0.0)
+COSTS = Costs({4096: {1: ROW_S, 2: 2 * ROW_S}}, (1.0, 1.0), {4096: 0.0}, {4096: 0.0}, 0.0)
 """A row takes 10 ms; nothing else takes time."""
 SINGLE_ROWS = Limits(batch_rows=1, queue_rows=8192, queue_bytes=2**26, slots=1)
 
@@ -58,6 +58,12 @@ def test_latencies_equal_those_of_a_slow_reference_without_batches() -> None:
         free = max(free, at) + ROW_S
         expected.append(free)
     np.testing.assert_allclose(result.ended, expected, rtol=0, atol=1e-9)
+
+
+def test_request_takes_longer_if_the_core_was_idle() -> None:
+    costs = dataclasses.replace(COSTS, wake={4096: 0.004})
+    result = Simulation(costs, Pool(1, limits=SINGLE_ROWS)).run([0, 0.001, 0.1], [4096] * 3)
+    np.testing.assert_allclose(result.latencies, [0.014, 0.023, 0.014])
 
 
 def test_rows_that_wait_share_a_batch() -> None:
@@ -110,7 +116,7 @@ def test_windows_of_a_long_document_are_rows() -> None:
 
 
 def test_front_end_shares_the_core_with_the_batch() -> None:
-    costs = Costs({4096: {1: 0.01}}, (1.0, 1.0), {4096: 0.003}, 0.001)
+    costs = Costs({4096: {1: 0.01}}, (1.0, 1.0), {4096: 0.003}, {4096: 0.0}, 0.001)
     alone = Simulation(costs, Pool(1)).run([0.0], [4096])
     assert alone.ended[0] == pytest.approx(0.013)
     result = Simulation(costs, Pool(1)).run([0.0, 0.002], [4096] * 2)
@@ -128,9 +134,10 @@ def test_threads_share_a_core_equally() -> None:
 
 
 def test_costs_between_and_beyond_measured_sizes_are_linear() -> None:
-    costs = Costs({256: {1: 1.0, 3: 2.0}}, (1.0,), {100: 1.0, 300: 2.0}, 0.0)
+    costs = Costs({256: {1: 1.0, 3: 2.0}}, (1.0,), {100: 1.0, 300: 2.0}, {100: 0.5, 300: 1.0}, 0.0)
     assert [costs.batch_s(256, rows) for rows in (1, 2, 3, 5)] == [1.0, 1.5, 2.0, 3.0]
     assert [costs.front_end_s(length) for length in (1, 200, 500)] == [1.0, 1.5, 3.0]
+    assert costs.wake_s(200) == 0.75
 
 
 def test_lengths_for_other_times_are_an_error() -> None:

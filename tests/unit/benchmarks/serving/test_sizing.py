@@ -6,6 +6,7 @@ from benchmarks.lib.record import Data
 from benchmarks.serving import sizing
 from benchmarks.serving.simulation import Costs
 from tests.support.costs import COSTS
+from tests.support.records import made_up
 
 
 def load(share: float, p99_ms: float, refused: float = 0.0) -> Data:
@@ -48,3 +49,14 @@ def test_loads_are_simulated_with_every_seed() -> None:
     assert found["requests"] == 200 * sizing.SEEDS
     assert len(set(found["p99_ms"])) == sizing.SEEDS
     assert found["refused"] == [0.0] * sizing.SEEDS
+
+
+def test_report_has_the_median_deviation_of_each_load() -> None:
+    side = {"answers_per_s": 100.0, "p50_ms": 10.0, "p99_ms": 20.0, "refused": 0.0}
+    case = {"bytes": 4096, "share": 0.5, "factor": 1.1, "real": side}
+    data = {
+        "costs": COSTS,
+        "validation": [{**case, "simulated": {**side, "p50_ms": p50}} for p50 in (9.0, 11.0, 12.0)],
+    }
+    (row,) = [line for line in sizing.report(made_up(data)).splitlines() if line.startswith("| 4 KB ")]
+    assert [cell.strip() for cell in row.split("|")][6:9] == ["10.0", "11.0", "+10%"]
