@@ -243,9 +243,10 @@ class _Lifecycle:
         if parent is not None:
             loop.add_reader(parent, self._stop_orphan, parent)
         server = _Server(config)
-        serving = asyncio.create_task(server.serve(sockets=duplicates(listener)))
-        stopping = asyncio.create_task(self._stop(server))
         host, port = listener.getsockname()[:2]
+        serving = asyncio.create_task(server.serve(sockets=duplicates(listener)))
+        listener.close()  # otherwise it would get connections that nobody accepts after uvicorn has closed the others
+        stopping = asyncio.create_task(self._stop(server))
         if not self._settings.api_keys and host not in ("127.0.0.1", "::1"):
             log.warning("no api_keys are set: everyone who can reach %s can send requests", host)
         log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)

@@ -46,7 +46,6 @@ def measure(server_core: int, load_core: int) -> Data:
     return {
         **batches,
         **front_end,
-        "transport_ms": transport_ms(server_core),
         "refusal_ms": refusal_ms(server_core, front_end["front_end_ms"]["256"]),
     }
 
@@ -80,32 +79,28 @@ def _batch_s(model: LoadedModel, batch: list[bytes], bucket: int) -> float:
 
 
 def front_end_ms(core: int) -> Data:
-    """Processor time of the event loop for a request by document bytes, and what all threads take more after a pause.
+    """Processor time of the event loop for a request by document bytes, and the extra time if the core was idle.
 
-    With the model and one connection, so that requests follow on each other and caches are as warm as under load.
+    With the model and one connection, so that requests follow on each other and caches are as warm as under load. What
+    is left of such a request is the time of the client and of the sockets. The work of threads around a batch is left
+    out: it is less than the times of batches differ.
     """
-    busy, wake = dict[str, float](), dict[str, float]()
+    busy, wake, transport = dict[str, float](), dict[str, float](), list[float]()
     with service("--reload-s", "0", "--models", MODEL, cores={core}) as target:
         pid = target.process.pid
         for length in LENGTHS:
             requests = [post(f"{target.url}/v1/classify", document(length), TEXT)]
             run(closed_loop(target.url, requests, connections=1, seconds=1))
-            main, every = main_thread_s(pid), cpu_s(pid)
+            main, before = main_thread_s(pid), cpu_s(pid)
             outcome = run(closed_loop(target.url, requests, connections=1, seconds=SECONDS))
-            count = len(outcome.status)
+            between, count = cpu_s(pid), len(outcome.status)
             busy[str(length)] = round(1e3 * (main_thread_s(pid) - main) / count, 4)
-            warm, every = (cpu_s(pid) - every) / count, cpu_s(pid)
+            warm = (between - before) / count
+            transport.append(1 / outcome.throughput - warm)
             quiet = run(open_loop(target.url, requests, rate=QUIET * outcome.throughput, seconds=SECONDS))
-            cold = (cpu_s(pid) - every) / len(quiet.status)
+            cold = (cpu_s(pid) - between) / len(quiet.status)
             wake[str(length)] = round(max(0.0, 1e3 * (cold - warm)), 4)
-    return {"front_end_ms": busy, "wake_ms": wake}
-
-
-def transport_ms(core: int) -> float:
-    """Median latency of uvicorn alone: the time that the client and the sockets take."""
-    with server(["-m", "benchmarks.serving.null_service", "--make", "asgi"], {core}) as target:
-        requests = [post(target.url, document(4096), TEXT)]
-        return round(1e3 * run(open_loop(target.url, requests, rate=200.0, seconds=SECONDS / 2)).quantile(0.5), 4)
+    return {"front_end_ms": busy, "wake_ms": wake, "transport_ms": round(1e3 * statistics.median(transport), 4)}
 
 
 def refusal_ms(core: int, front_end: float) -> float:

@@ -58,7 +58,7 @@ class Costs:
     front_end: dict[int, float]
     """Processor time of a request without inference, by document bytes."""
     wake: dict[int, float]
-    """Processor time that it takes more if the core was idle, by document bytes: caches are cold."""
+    """Processor time that a request takes more, with inference, if the core was idle, by document bytes."""
     refusal: float
     """Processor time of a request that is refused from its headers."""
 
@@ -279,7 +279,7 @@ class SimulatedLoop:
 
 
 class Threads(Executor):
-    """The threads of a lane of a replica: they share its core with the event loop."""
+    """The threads of a lane of a replica, which share its core; to them, this object is the event loop."""
 
     def __init__(self, replica: "Replica") -> None:
         self._replica = replica
@@ -287,14 +287,19 @@ class Threads(Executor):
     @override
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Take the time of a batch; then the event loop of the replica gets the result."""
-        (batch, loop), replica, future = args, self._replica, Future[Any]()
+        batch, _ = args  # of `Batcher._compute`
+        replica, future = self._replica, Future[Any]()
 
         def finish() -> None:
-            result = fn(batch, loop)  # reads the clock, and submits the next batch
-            replica.work(0.0, lambda: future.set_result(result))
+            fn(batch, self)  # hands the outputs over, and submits the next batch
+            future.set_result(None)
 
         replica.core.run(replica.draw_batch_s(batch.bucket, len(batch.rows)), finish)
         return future
+
+    def call_soon_threadsafe(self, callback: Callable[..., None], *args: Any, context: Context) -> None:
+        """Call when the event loop of the replica has done what came before."""
+        self._replica.work(0.0, lambda: context.run(callback, *args))
 
 
 @dataclass(eq=False)
@@ -340,7 +345,6 @@ class Replica:
         self._batch_s: dict[tuple[int, int], float] = {}
         self._tasks = deque[tuple[float, Callable[[], None]]]()
         self._is_working = False
-        self._pending = 0
         foreground, background = Threads(self), Threads(self)
         self.batcher = Batcher(
             _compute,
@@ -391,14 +395,12 @@ class Replica:
 
     def _head(self, request: _Request) -> None:
         """Admit or refuse a request from its headers, as `service.http.admission` does."""
-        if self.batcher.rejection(self._pool.deadline_s, self._pending) is not None:
+        if self.batcher.rejection(self._pool.deadline_s, request.length) is not None:
             self._end(request, REFUSED)
             return
-        self._pending += 1
         self.work(self._half_s(request.length), lambda: self._body(request))
 
     def _body(self, request: _Request) -> None:
-        self._pending -= 1
         asyncio.Task(self._infer(request), loop=self.loop.loop)
 
     async def _infer(self, request: _Request) -> None:

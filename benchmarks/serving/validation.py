@@ -54,7 +54,7 @@ def speed(target: Server, length: int, costs: Data) -> float:
     requests = _requests(target, length)
     run(closed_loop(target.url, requests, connections=1, seconds=WARM_UP_S))
     outcome = run(closed_loop(target.url, requests, connections=1, seconds=2 * WARM_UP_S))
-    known = scaled(costs, 1.0)
+    known = Costs.from_data(costs)
     batch_s = known.batch_s(known.bucket(max(row_lengths(length))), len(row_lengths(length)))
     transport_s: float = costs["transport_ms"] / 1e3
     return 1 / outcome.throughput / (transport_s + known.front_end_s(length) + batch_s)

@@ -8,10 +8,10 @@
 
 There is no batching delay: as soon as a slot is free, it computes the rows that are queued in its lane. Rows that
 arrive while all slots are busy form the next batches. The thread that has computed a batch takes the next one from the
-queue itself, so that a slot does not wait for the event loop; but no slot is two batches ahead of it, because the
-threads would then take the processor time that it needs to answer. The time per row of each bucket is measured
-continuously. A request that would miss its deadline is rejected at once, and a queued row that can no longer meet its
-deadline is not computed.
+queue itself, so that a slot does not wait for the event loop. If the event loop is behind by more batches than there
+are slots, the slots of further ones stay taken until it has their outputs: the threads would otherwise take the
+processor time that it needs to answer. The time per row of each bucket is measured continuously. A request that would
+miss its deadline is rejected at once, and a queued row that can no longer meet its deadline is not computed.
 
 Invariants, each a property test in tests/unit/service/batching/test_batcher.py:
 - every accepted request ends exactly once: with outputs, an error, or the cancellation of its caller;
@@ -33,6 +33,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
+from contextvars import Context
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,7 +73,7 @@ class Outcome(NamedTuple):
 
 
 class Batcher:
-    """Queue and slots of one model; used only from the event loop, and by the threads that compute its batches.
+    """Queue and slots of one model; used from the event loop and by the threads that compute its batches.
 
     Args:
         run: computes one batch.
@@ -82,7 +83,7 @@ class Batcher:
         background: as many threads for batches of the background.
         metrics: metrics of the model.
         on_crash: called when the backend has crashed.
-        clock: returns seconds, to measure times; called from several threads.
+        clock: returns seconds on the clock of the event loop; called from several threads.
 
     """
 
@@ -109,13 +110,13 @@ class Batcher:
             Lane(FairQueue(), threads, limits.slots) for threads in (foreground, background)
         ]
         self._lock = threading.Lock()
-        """Held to change queues, slots and costs, which the threads use, too."""
+        """Held to change what threads use, too: queues, slots, costs."""
         self._cost = CostModel()
         self._admission = Admission(self._foreground.queue, self._background.queue, self._cost, limits)
         self._computing: set[Batch] = set()
         """Batches that have a slot."""
         self._ticks: asyncio.TimerHandle | None = None
-        """Timer that counts how long they take; None if no request has been accepted since the last batch."""
+        """Timer that counts how long they take; None while nothing is computed and no request waits."""
         self._requests: set[AcceptedRequest] = set()
         self._expiry_at = math.inf
         """When the next deadline of these requests is checked; they share one timer."""
@@ -188,7 +189,7 @@ class Batcher:
         if deadline < self._expiry_at:
             self._set_expiry(deadline)
         if self._ticks is None:
-            self._ticks = loop.call_later(TICK_S, self._tick)
+            self._ticks = loop.call_later(TICK_S, self._tick, context=Context())
         try:
             self._dispatch(lane, loop)
             outputs = await request.future
@@ -253,21 +254,30 @@ class Batcher:
 
     def _dispatch(self, lane: Lane, loop: asyncio.AbstractEventLoop) -> None:
         """Start batches of a lane while it has free slots and rows."""
-        while lane.free_slots and (batch := self._take(lane, loop)) is not None:
+        while (batch := self._take(lane, loop)) is not None:
             self._submit(batch, loop)
 
-    def _take(self, lane: Lane, loop: asyncio.AbstractEventLoop) -> Batch | None:
-        """Take the next batch of a lane, with a slot; None if there are no rows, or no slot is free."""
+    def _take(self, lane: Lane, loop: asyncio.AbstractEventLoop, *, is_busy: bool = False) -> Batch | None:
+        """Take the next batch of a lane, with a slot; None if there are no rows, or no slot is free.
+
+        Args:
+            lane: the lane.
+            loop: the event loop.
+            is_busy: whether a batch has just ended; then late rows are dropped even if all slots are free.
+
+        """
+        if not lane.free_slots:  # without the lock, because most calls end here under load
+            return None
         with self._lock:
-            if not lane.free_slots or (batch := self._next_retry(lane) or self._next_batch(lane, loop)) is None:
+            if not lane.free_slots:
+                return None
+            batch = self._next_retry(lane) or self._next_batch(lane, loop, is_busy or lane.free_slots < lane.slots)
+            if batch is None:
                 return None
             lane.free_slots -= 1
             self._computing.add(batch)
             batch.rows = [request.rows[index] for _, request, index in batch.entries]
             batch.started = self._clock()
-            for entry in batch.entries if batch.is_queued else ():
-                if not entry[1].future.done():
-                    lane.queue.uncount(entry, batch.bucket)
             return batch
 
     def _submit(self, batch: Batch, loop: asyncio.AbstractEventLoop) -> None:
@@ -279,30 +289,66 @@ class Batcher:
             running = batch.lane.executor.submit(self._compute, batch, loop)
         except RuntimeError as error:  # the executor was shut down or cannot start a thread
             self._free_slot(batch)
-            _call(loop, batch.entries[0][1], self._crash, error)
+            _call(loop, batch.request, self._crash, error)
         else:
-            running.add_done_callback(functools.partial(_call, loop, batch.entries[0][1], self._finish, batch, loop))
+            running.add_done_callback(functools.partial(self._check, batch, loop))
 
-    def _compute(self, batch: Batch, loop: asyncio.AbstractEventLoop) -> tuple[Floats, float]:
-        """Compute a batch, and start the next one; return its outputs and when it ended.
-
-        Runs in a thread, and reads the clock there: the callback on the event loop runs later.
-        """
-        outputs, lane = self._run(batch.rows, batch.bucket), batch.lane
-        ended = self._clock()
+    def _compute(self, batch: Batch, loop: asyncio.AbstractEventLoop) -> None:
+        """Compute a batch, hand its outputs over to the event loop, and start the next batch. Runs in a thread."""
+        outputs = self._run(batch.rows, batch.bucket)
+        lane, ended = batch.lane, self._clock()
         with self._lock:
+            self._computing.discard(batch)
             lane.unnoticed += 1
             batch.keeps_slot = lane.unnoticed > lane.slots
-            lane.free_slots += not batch.keeps_slot
-        if not batch.keeps_slot and (following := self._take(lane, loop)) is not None:
+            if not batch.keeps_slot:
+                lane.free_slots += 1
+        _call(loop, batch.request, self._notice, batch, outputs, ended, loop)
+        if not batch.keeps_slot and (following := self._take(lane, loop, is_busy=True)) is not None:
             self._submit(following, loop)
-        return outputs, ended
+
+    def _check(self, batch: Batch, loop: asyncio.AbstractEventLoop, done: Future[None]) -> None:
+        """Report a batch without outputs to the event loop. Runs in the thread, or where the executor is shut down."""
+        if done.cancelled():
+            _call(loop, batch.request, self._drop, batch)
+        elif (error := done.exception()) is not None:
+            _call(loop, batch.request, self._fail, batch, error, loop)
+
+    def _notice(self, batch: Batch, outputs: Floats, ended: float, loop: asyncio.AbstractEventLoop) -> None:
+        """Deliver the outputs of a batch that ended at `ended`."""
+        with self._lock:
+            batch.lane.unnoticed -= 1
+            if batch.keeps_slot:
+                batch.lane.free_slots += 1
+        if len(outputs) == len(batch.entries):
+            self._succeed(batch, outputs, ended)
+        else:
+            message = f"the backend gave {len(outputs)} outputs for {len(batch.entries)} rows"
+            self._handle_failure(batch, ValueError(message))
+        self._dispatch(batch.lane, loop)
+
+    def _drop(self, batch: Batch) -> None:
+        """Fail the requests of a batch that no thread took before the executor was shut down."""
+        self._free_slot(batch)
+        for _, request, _ in batch.entries:
+            if not request.future.done():
+                request.future.set_exception(ShuttingDown("the server stopped before the response was ready"))
+
+    def _fail(self, batch: Batch, error: BaseException, loop: asyncio.AbstractEventLoop) -> None:
+        """Handle an error of the backend."""
+        self._free_slot(batch)
+        if isinstance(error, Exception):
+            self._handle_failure(batch, error)
+        else:
+            self._crash(error)
+        self._dispatch(batch.lane, loop)
 
     def _free_slot(self, batch: Batch) -> None:
-        """Free the slot of a batch that has no outputs."""
+        """Free the slot of a batch without outputs."""
         with self._lock:
-            batch.lane.free_slots += 1
-            self._computing.discard(batch)
+            if batch in self._computing:
+                self._computing.discard(batch)
+                batch.lane.free_slots += 1
 
     def _tick(self) -> None:
         """Count the time of the batches; treat one that is stuck as a crash."""
@@ -311,7 +357,7 @@ class Batcher:
         for batch in computing:
             batch.ticks += 1
             if batch.ticks * TICK_S >= STUCK_S:
-                self._crash(TimeoutError(f"a batch has not finished in {STUCK_S:g} s"))
+                batch.request.context.run(self._crash, TimeoutError(f"a batch has not finished in {STUCK_S:g} s"))
                 return
         is_needed = computing or self._requests
         self._ticks = asyncio.get_running_loop().call_later(TICK_S, self._tick) if is_needed else None
@@ -324,8 +370,9 @@ class Batcher:
                 return batch
         return None
 
-    def _next_batch(self, lane: Lane, loop: asyncio.AbstractEventLoop) -> Batch | None:
+    def _next_batch(self, lane: Lane, loop: asyncio.AbstractEventLoop, is_busy: bool) -> Batch | None:
         """Take the next batch from the queue: rows of one priority class and bucket, earliest first."""
+        late: AcceptedRequest | None = None
         while not self._failed and (found := lane.queue.next()) is not None:
             priority, bucket = found
             entries = priority.buckets[bucket]
@@ -334,20 +381,20 @@ class Batcher:
             if count == lane.queue.waiting_rows:  # no other rows need a slot
                 share = min(limit, -(-count // self._cost.parts(bucket, count, lane.slots)))
             batch = Batch(lane, priority, bucket, [])
-            # If all slots of the lane are free, rows are computed even if they are estimated to be late. Only a new
-            # measurement corrects the estimate; otherwise one slow batch could make the model reject every row.
-            is_busy = lane.free_slots < lane.slots
-            earliest_end = loop.time() + self._cost.row_seconds(bucket) if is_busy else -math.inf
+            # If the lane was idle, rows are computed even if they are estimated to be late. Only a new measurement
+            # corrects the estimate; otherwise one slow batch could make the model reject every row.
+            earliest_end = self._clock() + (self._cost.row_seconds(bucket) if is_busy else 0.0)
             while entries and len(batch.entries) < share:
                 entry = entries.popleft()
                 request = entry[1]
                 if request.future.done():
                     continue
-                if request.deadline < earliest_end:  # it would be late, and would delay the next rows
-                    lane.queue.uncount(entry, bucket)
+                lane.queue.uncount(entry, bucket)
+                if request.deadline >= earliest_end:
+                    batch.entries.append(entry)
+                elif request is not late:  # it would delay the next rows; those of a request are adjacent
+                    late = request
                     _call(loop, request, self._fail_late, request, "in the queue")
-                    continue
-                batch.entries.append(entry)
             if batch.entries:
                 lane.queue.charge(priority, bucket * len(batch.entries))
                 is_full = len(batch.entries) == limit
@@ -359,36 +406,9 @@ class Batcher:
         """Maximum rows of the next batch."""
         return int(min(self._limits.batch_rows * (self._buckets[-1] // bucket), self._cost.max_rows(bucket)))
 
-    def _finish(self, batch: Batch, loop: asyncio.AbstractEventLoop, done: Future[tuple[Floats, float]]) -> None:
-        """Handle the end of a batch, on the event loop."""
-        with self._lock:
-            self._computing.discard(batch)
-            if not done.cancelled() and done.exception() is None:
-                batch.lane.unnoticed -= 1
-                batch.lane.free_slots += batch.keeps_slot
-        if done.cancelled():  # the executor was shut down before a thread took the batch
-            self._free_slot(batch)
-            for _, request, _ in batch.entries:
-                if not request.future.done():
-                    request.future.set_exception(ShuttingDown("the server stopped before the response was ready"))
-            return
-        error = done.exception()
-        if error is None:
-            self._succeed(batch, *done.result())
-        else:
-            self._free_slot(batch)
-            if isinstance(error, Exception):
-                self._handle_failure(batch, error)
-            else:
-                self._crash(error)
-        self._dispatch(batch.lane, loop)
-
     def _succeed(self, batch: Batch, outputs: Floats, ended: float) -> None:
         """Record the time of a batch that finished at `ended`, and deliver its outputs."""
         entries = batch.entries
-        if len(outputs) != len(entries):
-            self._handle_failure(batch, ValueError(f"the backend gave {len(outputs)} outputs for {len(entries)} rows"))
-            return
         seconds = min(ended - batch.started, (batch.ticks + 1) * TICK_S)  # without pauses of the process
         with self._lock:
             self._cost.record_batch(batch.bucket, seconds / len(entries))
@@ -416,9 +436,7 @@ class Batcher:
         """Handle a failed batch: fail its only request, or retry each of its requests alone."""
         groups = list(_by_request(batch.entries))
         if len(groups) > 1:
-            batch.lane.retries.extend(
-                Batch(batch.lane, batch.priority, batch.bucket, entries, is_queued=False) for entries in groups
-            )
+            batch.lane.retries.extend(Batch(batch.lane, batch.priority, batch.bucket, entries) for entries in groups)
             return
         log.error("the backend failed on a batch of %d rows", len(batch.entries), exc_info=error)
         request = batch.entries[0][1]

@@ -18,7 +18,7 @@ from typing import ParamSpec, TypeVar
 
 from typing_extensions import override
 
-from service.batching.queue import Entry, FairQueue, PriorityClass
+from service.batching.queue import AcceptedRequest, Entry, FairQueue, PriorityClass
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -38,16 +38,19 @@ class Batch:
     priority: PriorityClass
     bucket: int
     entries: list[Entry]
-    is_queued: bool = True
-    """Whether its rows still count as queued. Not of a retry: they left the queue with the batch that failed."""
     rows: list[bytes] = field(default_factory=list)
-    """Set with its slot; requests that end drop their rows."""
+    """Copied when the batch gets its slot, because a request drops its rows when it ends."""
     started: float = 0.0
     """When it got its slot."""
     ticks: int = 0
     """Ticks of the timer since it started."""
     keeps_slot: bool = False
-    """Whether its slot is free only when the event loop has its outputs."""
+    """Whether its slot stays taken until the event loop has its outputs."""
+
+    @property
+    def request(self) -> AcceptedRequest:
+        """The request of its first row; the log names it."""
+        return self.entries[0][1]
 
 
 @dataclass(eq=False)

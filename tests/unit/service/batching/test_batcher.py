@@ -237,7 +237,7 @@ async def test_threads_wait_for_an_event_loop_that_is_behind(
 
 @pytest.mark.parametrize("seed", range(3))
 def test_requests_end_while_threads_and_the_event_loop_take_turns_at_random(seed: int) -> None:
-    """Threads switch at any instruction: rows are computed once, and none is lost."""
+    """Threads switch often: rows are computed once, and none is lost."""
     computed, generator = Counter[bytes](), random.Random(seed)
 
     def compute(rows: Sequence[bytes], bucket: int) -> Floats:
@@ -359,27 +359,6 @@ async def test_time_of_a_batch_counts_from_the_end_of_the_one_before(
     assert ((await first).queue_s, (await first).compute_s) == (0, 0.5)
     assert (await second).queue_s == 0.5
     assert (await second).compute_s == pytest.approx(0.45)
-
-
-@simulated(batch_rows=1)
-async def test_batch_may_end_before_the_event_loop_notices_the_end_of_the_one_before(
-    batcher: Batcher, executor: ManualExecutor
-) -> None:
-    """While the priority of the background changes, the next batch goes to a thread of another pool."""
-    tasks = [ask(batcher, b"longest %d" % number) for number in range(2)]
-    await settle()
-    first, job = executor.jobs[0]
-    first.set_running_or_notify_cancel()
-    outcome = job()
-    executor.compute(1)
-    await settle()
-    assert [task.done() for task in tasks] == [False, True]
-    first.set_result(outcome)
-    await settle()
-    assert [task.done() for task in tasks] == [True, True]
-    await asyncio.sleep(2 * STUCK_S)
-    assert batcher.is_ready, "no batch is taken for a stuck one"
-    assert (batcher.waiting_rows, batcher.is_computing) == (0, False)
 
 
 @simulated(short_bytes=3)
@@ -876,6 +855,20 @@ async def test_request_that_would_miss_its_deadline_is_rejected_at_once(
     tasks.append(ask(batcher, b"patient row", within=10 * seconds))
     await settle()
     assert batcher.waiting_rows == 11
+    await executor.finish_all(*tasks)
+
+
+@simulated(batch_rows=1, queue_rows=100)
+async def test_thread_drops_rows_that_would_be_late(batcher: Batcher, executor: ManualExecutor) -> None:
+    await measure(batcher, executor, 2.0)
+    tasks = [ask(batcher, b"first row", within=math.inf), ask(batcher, b"late row 1", b"late row 2", within=3.5)]
+    tasks.append(ask(batcher, b"patient row"))
+    await asyncio.sleep(2.0)
+    executor.compute()
+    assert executor.running == [[b"patient row"]], "1.5 seconds are left, two are needed"
+    with pytest.raises(DeadlineExceeded, match="in the queue"):
+        await tasks.pop(1)
+    assert batcher.waiting_rows == 0
     await executor.finish_all(*tasks)
 
 
