@@ -138,7 +138,7 @@ def serve(
         try:
             bound.listen(BACKLOG)
         except OSError as error:  # another process had bound the address too (SO_REUSEADDR) and listened first
-            raise _cannot_listen(settings.host, settings.port, error) from None
+            raise cannot_listen(settings.host, settings.port, error) from None
         gc.freeze()  # exclude loaded models from garbage collection
         runner.run(_Lifecycle(app, settings, runtime, grpc).run(bound, parent))
         has_crashed = runtime.engine.crashed.is_set()
@@ -192,7 +192,7 @@ def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
         listener.bind((host, port))
     except OSError as error:
         listener.close()
-        raise _cannot_listen(host, port, error) from None
+        raise cannot_listen(host, port, error) from None
     return listener
 
 
@@ -201,7 +201,7 @@ def duplicates(listener: socket.socket) -> list[socket.socket]:
     return [listener.dup() for _ in range(LISTENERS)]
 
 
-def _cannot_listen(host: str, port: int, error: OSError) -> OSError:
+def cannot_listen(host: str, port: int, error: OSError) -> OSError:
     """An error that names the address and its settings."""
     return OSError(f"cannot listen on {host} (LONGDOC_HOST), port {port} (LONGDOC_PORT): {error.strerror}")
 

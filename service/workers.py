@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -28,7 +29,7 @@ from artifact.files import open_regular
 from service import log as logs
 from service.engine.folder import list_exports
 from service.multiprocess import remove_gauges, set_worker
-from service.server import SIGNALS, bind, obeyed_signals, serve
+from service.server import SIGNALS, bind, cannot_listen, obeyed_signals, serve
 from service.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -57,14 +58,31 @@ def supervise(settings: Settings) -> int:
     Raises: OSError if the address is in use; BadExport if a worker cannot start, or if none can be restarted.
     """
     names = set(list_exports(settings).exports)
-    with bind(settings.host, settings.port) as first:  # fails if another server listens; one that is shared would not
+    with bind(settings.host, settings.port) as first:  # a shared socket would not fail if another server listens
         port: int = first.getsockname()[1]
-    with bind(settings.host, port, shared=True), _shared_folder() as folder:
+    with _claim(settings.host, port), bind(settings.host, port, shared=True), _shared_folder() as folder:
         supervisor = _Supervisor(settings, port, folder, names)
         code = asyncio.run(supervisor.run())
         if code == CANNOT_START:
             raise BadExport(supervisor.why, "start")
         return code
+
+
+def _claim(host: str, port: int) -> socket.socket:
+    """Claim an address. Without it, two servers that start at the same time would share the port unnoticed.
+
+    The name is of the network namespace, as the port is. Only Linux has such names.
+
+    Raises: OSError that names the address.
+    """
+    claim = socket.socket(socket.AF_UNIX)
+    if sys.platform == "linux":
+        try:
+            claim.bind(f"\0longdoc-serve {host} {port}")
+        except OSError as error:
+            claim.close()
+            raise cannot_listen(host, port, error) from None
+    return claim
 
 
 @contextlib.contextmanager

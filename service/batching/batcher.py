@@ -8,10 +8,10 @@
 
 There is no batching delay: as soon as a slot is free, it computes the rows that are queued in its lane. Rows that
 arrive while all slots are busy form the next batches. The thread that has computed a batch takes the next one from the
-queue itself, so that a slot does not wait for the event loop. If the event loop is behind by more batches than there
-are slots, the slots of further ones stay taken until it has their outputs: the threads would otherwise take the
-processor time that it needs to answer. The time per row of each bucket is measured continuously. A request that would
-miss its deadline is rejected at once, and a queued row that can no longer meet its deadline is not computed.
+queue itself, so that a slot does not wait for the event loop. If the event loop has not got the outputs of several
+batches yet, the slots of further ones stay taken until it has theirs: the threads would otherwise take the processor
+time that it needs to answer. The time per row of each bucket is measured continuously. A request that would miss its
+deadline is rejected at once, and a queued row that can no longer meet its deadline is not computed.
 
 Invariants, each a property test in tests/unit/service/batching/test_batcher.py:
 - every accepted request ends exactly once: with outputs, an error, or the cancellation of its caller;
@@ -300,7 +300,7 @@ class Batcher:
         with self._lock:
             self._computing.discard(batch)
             lane.unnoticed += 1
-            batch.keeps_slot = lane.unnoticed > lane.slots
+            batch.keeps_slot = lane.unnoticed > lane.max_unnoticed
             if not batch.keeps_slot:
                 lane.free_slots += 1
         _call(loop, batch.request, self._notice, batch, outputs, ended, loop)
@@ -321,7 +321,7 @@ class Batcher:
             if batch.keeps_slot:
                 batch.lane.free_slots += 1
         if len(outputs) == len(batch.entries):
-            self._succeed(batch, outputs, ended)
+            self._succeed(batch, outputs, ended, self._clock() if batch.keeps_slot else ended)
         else:
             message = f"the backend gave {len(outputs)} outputs for {len(batch.entries)} rows"
             self._handle_failure(batch, ValueError(message))
@@ -406,12 +406,12 @@ class Batcher:
         """Maximum rows of the next batch."""
         return int(min(self._limits.batch_rows * (self._buckets[-1] // bucket), self._cost.max_rows(bucket)))
 
-    def _succeed(self, batch: Batch, outputs: Floats, ended: float) -> None:
-        """Record the time of a batch that finished at `ended`, and deliver its outputs."""
+    def _succeed(self, batch: Batch, outputs: Floats, ended: float, freed: float) -> None:
+        """Record the time of a batch that ended at `ended`, and whose slot was free at `freed`; deliver its outputs."""
         entries = batch.entries
         seconds = min(ended - batch.started, (batch.ticks + 1) * TICK_S)  # without pauses of the process
         with self._lock:
-            self._cost.record_batch(batch.bucket, seconds / len(entries))
+            self._cost.record_batch(batch.bucket, (seconds + freed - ended) / len(entries))
         self._metrics.batch_computed(len(entries), seconds)
         self._deliver(batch, outputs, seconds)
 

@@ -70,6 +70,8 @@ class Lane:
     def __post_init__(self) -> None:
         """Free every slot."""
         self.free_slots = self.slots
+        self.max_unnoticed = max(1, self.slots // 2)
+        """Maximum of `unnoticed` with which the threads go on: with more, the event loop lacks processor time."""
 
 
 class BackgroundThreads(Executor):

@@ -234,6 +234,21 @@ def test_address_in_use_is_rejected_before_a_worker_is_started(world: World) -> 
     assert world.created == []
 
 
+def test_address_of_a_server_whose_workers_do_not_listen_yet_is_in_use(world: World) -> None:
+    caught = list[str]()
+
+    def scenario(worker: Worker) -> None:
+        if worker.index == 1:
+            with pytest.raises(OSError, match="cannot listen on") as error:
+                supervise(Settings(workers=2, port=worker.port))
+            caught.append(str(error.value))
+            stop()
+
+    world.scenario = scenario
+    assert supervise(SETTINGS) == 0
+    assert len(caught) == 1
+
+
 def test_parent_exits_when_no_worker_can_be_restarted(world: World) -> None:
     def scenario(worker: Worker) -> None:
         if world.count(worker.index) == 1:

@@ -217,21 +217,21 @@ async def test_thread_takes_the_next_batch_itself(batcher: Batcher, executor: Ma
     assert [values(await task) for task in tasks] == [[float(number)] for number in (*range(7), ord("j"))]
 
 
-@pytest.mark.parametrize("slots", [1, 2])
+@pytest.mark.parametrize(("slots", "ended"), [(1, 2), (2, 3), (4, 6)])
 @simulated(buckets=[16], batch_rows=1, queue_rows=20)
 async def test_threads_wait_for_an_event_loop_that_is_behind(
-    batcher: Batcher, executor: ManualExecutor, slots: int
+    batcher: Batcher, executor: ManualExecutor, slots: int, ended: int
 ) -> None:
     """Otherwise they would take the processor time that it needs to answer."""
     tasks = [ask(batcher, bytes([number])) for number in range(10)]
     await settle()
-    for _ in range(2 * slots):
+    for _ in range(ended):
         executor.compute()
     assert not executor.running
-    assert batcher.waiting_rows == 10 - 2 * slots
+    assert batcher.waiting_rows == 10 - ended
     await settle()
     assert [len(batch) for batch in executor.running] == slots * [1]
-    assert sum(task.done() for task in tasks) == 2 * slots
+    assert sum(task.done() for task in tasks) == ended
     await executor.finish_all(*tasks)
 
 
