@@ -3,11 +3,13 @@
 import asyncio
 import json
 import signal
+import socket
 import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -174,6 +176,12 @@ def test_sigterm_under_load_loses_no_request(
     assert answers["refused"] == 16
 
 
+def can_connect(server: Server) -> bool:
+    address = urlsplit(server.url)
+    with socket.socket() as client:
+        return client.connect_ex((address.hostname, address.port)) == 0
+
+
 def test_sigint_stops_without_the_drain_delay(start: Callable[..., Server]) -> None:
     server = start("--drain-delay-s", NEVER_S)
     assert server.stop(signal.SIGINT) == 0
@@ -188,6 +196,21 @@ def test_second_signal_stops_at_once_under_load(start_controlled: Callable[..., 
         server.wait_for(5, "longdoc_requests_in_flight")
         server.drain()
         assert server.stop() == 0
+
+
+def test_connections_are_refused_while_the_last_requests_end(
+    start_controlled: Callable[..., ControlledServer],
+) -> None:
+    """A socket that still listened would keep them waiting until the process ends."""
+    server = start_controlled("--drain-delay-s", "0", "--drain-timeout-s", NEVER_S)
+    server.hold()
+    with server.begin(b"in flight") as wire:
+        server.wait_for(1, "longdoc_requests_in_flight")
+        server.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: not can_connect(server))
+        server.release()
+        assert wire.answer().status == 200
+    assert server.exit_code() == 0
 
 
 def test_request_that_outlasts_the_drain_gets_503(start_controlled: Callable[..., ControlledServer]) -> None:
