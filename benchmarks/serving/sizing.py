@@ -48,6 +48,8 @@ WARM_UP = 0.2
 """Share of the requests, from the first, that does not count."""
 FIGURES = {"answers_per_s": ".0f", "p50_ms": ".1f", "p99_ms": ".1f"}
 """Compared figures and their formats."""
+SIDES = ("", "simulated ", "off, ")
+"""How columns of a figure begin: measured, simulated, the difference."""
 SMALL = 10
 """Below this number of replicas, the balancer is taken to choose at random: fewer replicas balance less."""
 
@@ -298,8 +300,8 @@ def _validation(data: Data) -> list[str]:
         cells = [text for key, form in FIGURES.items() for text in _compared(rounds, key, form)]
         cells += [f"{_median(rounds, side, 'refused'):.1%}" for side in ("real", "simulated")]
         rows.append([size(length), f"{share:g}", *cells])
-    columns = ["documents", "rate", "answers/s", "simulated", "off", "p50 ms", "simulated", "off"]
-    columns += ["p99 ms", "simulated", "off", "refused", "simulated"]
+    columns = ["documents", "rate", *(f"{side}{name}" for name in ("answers/s", "p50 ms", "p99 ms") for side in SIDES)]
+    columns += ["refused", "simulated refused"]
     factors = [case["factor"] for case in data["validation"]]
     return [
         "## Validation",
