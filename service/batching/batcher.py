@@ -289,9 +289,9 @@ class Batcher:
             running = batch.lane.executor.submit(self._compute, batch, loop)
         except RuntimeError as error:  # the executor was shut down or cannot start a thread
             self._free_slot(batch)
-            _call(loop, batch.request, self._crash, error)
+            _call_soon(loop, batch.request, self._crash, error)
         else:
-            running.add_done_callback(functools.partial(self._check, batch, loop))
+            running.add_done_callback(functools.partial(self._report, batch, loop))
 
     def _compute(self, batch: Batch, loop: asyncio.AbstractEventLoop) -> None:
         """Compute a batch, hand its outputs over to the event loop, and start the next batch. Runs in a thread."""
@@ -299,25 +299,25 @@ class Batcher:
         lane, ended = batch.lane, self._clock()
         with self._lock:
             self._computing.discard(batch)
-            lane.unnoticed += 1
-            batch.keeps_slot = lane.unnoticed > lane.max_unnoticed
+            lane.undelivered += 1
+            batch.keeps_slot = lane.undelivered > lane.max_undelivered
             if not batch.keeps_slot:
                 lane.free_slots += 1
-        _call(loop, batch.request, self._notice, batch, outputs, ended, loop)
+        _call_soon(loop, batch.request, self._receive, batch, outputs, ended, loop)
         if not batch.keeps_slot and (following := self._take(lane, loop, is_busy=True)) is not None:
             self._submit(following, loop)
 
-    def _check(self, batch: Batch, loop: asyncio.AbstractEventLoop, done: Future[None]) -> None:
-        """Report a batch without outputs to the event loop. Runs in the thread, or where the executor is shut down."""
+    def _report(self, batch: Batch, loop: asyncio.AbstractEventLoop, done: Future[None]) -> None:
+        """Tell the event loop if a batch has no outputs. Runs in its thread, or where the executor is shut down."""
         if done.cancelled():
-            _call(loop, batch.request, self._drop, batch)
+            _call_soon(loop, batch.request, self._drop, batch)
         elif (error := done.exception()) is not None:
-            _call(loop, batch.request, self._fail, batch, error, loop)
+            _call_soon(loop, batch.request, self._fail, batch, error, loop)
 
-    def _notice(self, batch: Batch, outputs: Floats, ended: float, loop: asyncio.AbstractEventLoop) -> None:
-        """Deliver the outputs of a batch that ended at `ended`."""
+    def _receive(self, batch: Batch, outputs: Floats, ended: float, loop: asyncio.AbstractEventLoop) -> None:
+        """Receive the outputs of a batch that ended at `ended`, on the event loop."""
         with self._lock:
-            batch.lane.unnoticed -= 1
+            batch.lane.undelivered -= 1
             if batch.keeps_slot:
                 batch.lane.free_slots += 1
         if len(outputs) == len(batch.entries):
@@ -394,7 +394,7 @@ class Batcher:
                     batch.entries.append(entry)
                 elif request is not late:  # it would delay the next rows; those of a request are adjacent
                     late = request
-                    _call(loop, request, self._fail_late, request, "in the queue")
+                    _call_soon(loop, request, self._fail_late, request, "in the queue")
             if batch.entries:
                 lane.queue.charge(priority, bucket * len(batch.entries))
                 is_full = len(batch.entries) == limit
@@ -439,7 +439,7 @@ class Batcher:
             batch.lane.retries.extend(Batch(batch.lane, batch.priority, batch.bucket, entries) for entries in groups)
             return
         log.error("the backend failed on a batch of %d rows", len(batch.entries), exc_info=error)
-        request = batch.entries[0][1]
+        request = batch.request
         if not request.future.done():
             self._metrics.inference_error("raised")
             request.future.set_exception(InferenceFailed("the backend failed on this input"))
@@ -479,7 +479,9 @@ class Batcher:
         request.future.set_exception(DeadlineExceeded(f"the deadline passed {stage}"))
 
 
-def _call(loop: asyncio.AbstractEventLoop, request: AcceptedRequest, function: Callable[..., None], *args: Any) -> None:
+def _call_soon(
+    loop: asyncio.AbstractEventLoop, request: AcceptedRequest, function: Callable[..., None], *args: Any
+) -> None:
     """Call a function on the event loop soon, from any thread; the log names the request."""
     with contextlib.suppress(RuntimeError):  # the loop was closed: no request waits
         loop.call_soon_threadsafe(function, *args, context=request.context)

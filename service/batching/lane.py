@@ -62,7 +62,7 @@ class Lane:
     """At least one thread per slot."""
     slots: int
     """Batches that may run concurrently."""
-    unnoticed: int = 0
+    undelivered: int = 0
     """Batches that have ended, and whose outputs the event loop does not have yet."""
     retries: deque[Batch] = field(default_factory=deque)
     """Requests of failed batches, each to be computed alone."""
@@ -70,8 +70,8 @@ class Lane:
     def __post_init__(self) -> None:
         """Free every slot."""
         self.free_slots = self.slots
-        self.max_unnoticed = max(1, self.slots // 2)
-        """Maximum of `unnoticed` with which the threads go on: with more, the event loop lacks processor time."""
+        self.max_undelivered = max(1, self.slots // 2)
+        """Maximum of `undelivered` with which threads take the next batch: more show that the event loop is behind."""
 
 
 class BackgroundThreads(Executor):

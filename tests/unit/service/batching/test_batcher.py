@@ -252,8 +252,6 @@ def test_requests_end_while_threads_and_the_event_loop_take_turns_at_random(seed
             if number % 7 == 0:
                 await asyncio.sleep(0)
                 asked.cancel()
-            elif number % 11 == 0:
-                await asyncio.sleep(0.0001)
             try:
                 outcome = await asked
             except asyncio.CancelledError:
