@@ -258,7 +258,7 @@ async def test_backend_failure_gives_an_error_line() -> None:
 
 @pytest.mark.usefixtures("one_slot")
 async def test_line_waits_for_room_in_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 40 lines at once, a queue of one row refuses most; each asks again until it is taken. None is rejected."""
+    """Of 40 lines at once, a queue of one row refuses most; they ask again until they are taken. None is rejected."""
     monkeypatch.setattr(bulk, "RETRY_S", 0)
     asked = 0
 
@@ -270,11 +270,15 @@ async def test_line_waits_for_room_in_the_queue(monkeypatch: pytest.MonkeyPatch)
         return await infer(*given, **options)
 
     monkeypatch.setattr(Batcher, "infer", counted)
-    async with serving(classifier(), settings=Settings(max_queue_rows=1)) as client:
-        found = await ask(client, lines(*({"text": "+"} for _ in range(40))))
+    model = classifier()
+    backend_of(model).gate.clear()
+    async with serving(model, settings=Settings(max_queue_rows=1, deadline_s=PATIENCE_S)) as client:
+        async with asyncio.TaskGroup() as group:
+            asking = group.create_task(ask(client, lines(*({"text": "+"} for _ in range(40)))))
+            await wait_until_async(lambda: asked > 80)
+            backend_of(model).gate.set()
         assert client.count("longdoc_requests_rejected_total", model="mood", reason="overloaded") == 0
-    assert [line["label"] for line in found] == 40 * ["positive"]
-    assert asked > 40
+    assert [line["label"] for line in asking.result()] == 40 * ["positive"]
 
 
 @pytest.mark.usefixtures("one_slot")
