@@ -96,7 +96,7 @@ page/node_modules/.package-lock.json: page/package-lock.json
 	touch $@
 
 run: .venv/serve/.installed  ## serve exports/ on http://127.0.0.1:8000, on CPU, without torch; PORT=8005 uses another port
-	exec $(SERVE)/python -m service --device cpu $(if $(PORT),--port $(PORT))
+	LONGDOC_DEVICE=$${LONGDOC_DEVICE:-cpu} exec $(SERVE)/python -m service $(if $(PORT),--port $(PORT))
 
 env: .venv/dev/.installed  ## install everything for training and tests into .venv/dev
 

@@ -89,7 +89,7 @@ class Overloaded(RetryableError):
     """A queue is full, the wait would be too long, or all requests together hold too many bytes."""
 
     code = "overloaded"
-    title = "The queue is full"
+    title = "The server is overloaded"
 
 
 class NotReady(RetryableError):

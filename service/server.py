@@ -69,7 +69,9 @@ class _Server(uvicorn.Server):
     @override
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop listening, but serve the connections that the kernel has queued."""
-        listeners = [listener.dup() for listener in sockets or ()]
+        listeners = list[socket.socket]()
+        with contextlib.suppress(OSError):  # no descriptor is left: what the kernel has queued is reset
+            listeners += [listener.dup() for listener in sockets or ()]
         for server in self.servers:
             server.close()
         for listener in listeners:
@@ -94,9 +96,9 @@ class _Server(uvicorn.Server):
 
 
 def _accept_rest(listener: socket.socket) -> Iterator[socket.socket]:
-    """Accept the connections that the kernel has queued."""
+    """Accept the connections that the kernel has queued, as far as there are descriptors."""
     listener.setblocking(False)
-    with contextlib.suppress(BlockingIOError):
+    with contextlib.suppress(OSError):
         while True:
             yield listener.accept()[0]
 

@@ -114,6 +114,8 @@ class Settings(BaseSettings):
             raise ValueError("grpc_certificate and grpc_private_key: set both, or none for gRPC without TLS")
         if self.grpc_certificate is not None and self.grpc_port is None:
             raise ValueError("grpc_certificate: gRPC is disabled; set grpc_port")
+        if self.grpc_port and self.grpc_port == self.port:
+            raise ValueError(f"grpc_port: HTTP has port {self.port}; set another port")
         if self.grpc_port == 0 and self.workers > 1:
             raise ValueError("grpc_port: 0 would be another port for each worker; set a port, or workers to 1")
         return self

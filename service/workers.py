@@ -59,8 +59,8 @@ def supervise(settings: Settings) -> int:
     """
     names = set(list_exports(settings).exports)
     with bind(settings.host, settings.port) as first:  # a shared socket would not fail if another server listens
-        port: int = first.getsockname()[1]
-    with _claim(settings.host, port), bind(settings.host, port, shared=True), _shared_folder() as folder:
+        address, port = first.getsockname()[:2]
+    with _claim(address, port), bind(settings.host, port, shared=True), _shared_folder() as folder:
         supervisor = _Supervisor(settings, port, folder, names)
         code = asyncio.run(supervisor.run())
         if code == CANNOT_START:
@@ -68,8 +68,8 @@ def supervise(settings: Settings) -> int:
         return code
 
 
-def _claim(host: str, port: int) -> socket.socket:
-    """Claim an address. Without it, two servers that start at the same time would share the port unnoticed.
+def _claim(address: str, port: int) -> socket.socket:
+    """Claim an address, as numbers. Without it, two servers that start at the same time would share the port unnoticed.
 
     The name is of the network namespace, as the port is. Only Linux has such names.
 
@@ -78,10 +78,10 @@ def _claim(host: str, port: int) -> socket.socket:
     claim = socket.socket(socket.AF_UNIX)
     if sys.platform == "linux":
         try:
-            claim.bind(f"\0longdoc-serve {host} {port}")
+            claim.bind(f"\0longdoc-serve {address} {port}")
         except OSError as error:
             claim.close()
-            raise cannot_listen(host, port, error) from None
+            raise cannot_listen(address, port, error) from None
     return claim
 
 
@@ -178,9 +178,10 @@ class _Supervisor:
         while not self._stopping.is_set():
             started = time.monotonic()
             code = await self._run_worker(index)
+            if self._stopping.is_set():
+                return code
             if code == CANNOT_START and index not in self._failures:  # at its first start: a wrong setting or export
                 self._forward(signal.SIGINT)
-            if self._stopping.is_set():
                 return code
             was_steady = time.monotonic() - started > STEADY_S
             self._failures[index] = 0 if was_steady else self._failures_of(index) + 1

@@ -12,6 +12,8 @@ LONGEST_RETRY_S = 60
 """Maximum `Retry-After`."""
 MARGIN = 2.0
 """Assumed cost of a request whose rows are not known, in average requests."""
+LINES_SHARE = 0.5
+"""Share of the queue that lines of uploads may fill; they wait for room, and other requests would get 429."""
 SAFETY_FACTOR = 0.5
 """Maximum estimated wait, as a share of the time left. Estimates err, and everything is slower under load."""
 
@@ -91,6 +93,8 @@ class Admission:
         rows: int,
         size: int,
         seconds: float,
+        *,
+        is_line: bool = False,
     ) -> Rejection | None:
         """Why a request is rejected; None if it is admitted.
 
@@ -101,17 +105,21 @@ class Admission:
             rows: number of rows of the request.
             size: bytes of these rows.
             seconds: estimated time to compute the rows on one slot.
+            is_line: whether it has lines of an upload.
 
         """
         waiting_rows = self._foreground.waiting_rows + self._background.waiting_rows
         if not waiting_rows:
             return None
         waiting_bytes, limits = self._foreground.waiting_bytes + self._background.waiting_bytes, self._limits
-        if waiting_rows + rows > limits.queue_rows or waiting_bytes + size > limits.queue_bytes:
+        share = LINES_SHARE if is_line else 1.0
+        if waiting_rows + rows > share * limits.queue_rows or waiting_bytes + size > share * limits.queue_bytes:
             return Rejection("overloaded", Overloaded(f"{waiting_rows} rows wait already", self.retry_after_s()))
         wait_s = self._wait_s(queue, priority, seconds)
         if wait_s > SAFETY_FACTOR * left_s:
-            message = f"the wait would be about {wait_s:.1f} s, and the deadline is in {max(0.0, left_s):.1f} s"
+            message = (
+                f"the estimated wait of {wait_s:.2f} s is over half of the {max(0.0, left_s):.2f} s to the deadline"
+            )
             is_slow = wait_s > SAFETY_FACTOR * server_limit(left_s)
             return Rejection("too_late" if is_slow else "client_deadline", Overloaded(message, self.retry_after_s()))
         return None

@@ -54,6 +54,8 @@ RunRows = Callable[[Sequence[bytes], int], Floats]
 
 BULK_ROWS = 32
 """Requests with more rows are bulk requests, with a lower weight than interactive ones."""
+RETRY_S = 0.1
+"""Time between two attempts to queue a line of an upload while the queue is full."""
 STUCK_S = 60.0
 """Time after which a batch counts as stuck; longer than the default deadline."""
 TICK_S = 1.0
@@ -121,6 +123,8 @@ class Batcher:
         self._expiry_at = math.inf
         """When the next deadline of these requests is checked; they share one timer."""
         self._expiry: asyncio.TimerHandle | None = None
+        self._line_turn = asyncio.Lock()
+        """Held by the line of an upload that waits for room in the queue; the next ones wait for the lock."""
         self._closed = self._failed = False
 
     @property
@@ -169,14 +173,16 @@ class Batcher:
         is_long = size is not None and size > self._short_bytes
         return self._unavailable() or self._admission.rejection_without_rows(left_s, is_long=is_long)
 
-    async def infer(self, rows: list[bytes], deadline: float, *, bulk: bool = False) -> Outcome:
+    async def infer(self, rows: list[bytes], deadline: float, *, bulk: bool = False, waits: bool = False) -> Outcome:
         """Compute the rows of one request. Cancelling the call drops its rows.
 
         Args:
             rows: each at most as long as the longest bucket.
             deadline: on the clock of the event loop; a ClientLimit if it is the client's.
-            bulk: whether the request is a line of an upload. Like one with more than BULK_ROWS rows, it then has a
-                lower weight. If the queue is full, that is not counted, because the upload repeats the line.
+            bulk: whether the request has lines of an upload. Like one with more than BULK_ROWS rows, it then has a
+                lower weight.
+            waits: whether such a request waits for room in the queue until its deadline, one behind the other. If it
+                does not, `Overloaded` is not counted, because the upload repeats the lines.
 
         Raises: Overloaded, ShuttingDown, NotReady at once; DeadlineExceeded, InferenceFailed, NonFiniteOutput later.
 
@@ -185,7 +191,10 @@ class Batcher:
         is_line, bulk = bulk, bulk or len(rows) > BULK_ROWS
         is_short = sum(map(len, rows)) <= self._short_bytes
         lane = self._foreground if is_short and not bulk else self._background
-        request = self._admit(lane, rows, deadline, loop, bulk=bulk, is_line=is_line)
+        admit = functools.partial(self._admit, lane, rows, deadline, loop, bulk=bulk, is_line=is_line)
+        if is_line and not waits and self._line_turn.locked():
+            raise Overloaded("lines of uploads wait already", self._admission.retry_after_s())
+        request = await self._admit_in_turn(admit, deadline) if waits else admit()
         if deadline < self._expiry_at:
             self._set_expiry(deadline)
         if self._ticks is None:
@@ -239,7 +248,7 @@ class Batcher:
         seconds, now = self._cost.seconds(request.waiting), loop.time()
         left_s = limited(server_limit(deadline) - now, deadline - now)
         rejection = self._unavailable() or self._admission.rejection(
-            lane.queue, priority, left_s, request.waiting_rows, request.waiting_bytes, seconds
+            lane.queue, priority, left_s, request.waiting_rows, request.waiting_bytes, seconds, is_line=is_line
         )
         if rejection is not None:
             if not (is_line and isinstance(rejection.error, Overloaded)):
@@ -251,6 +260,31 @@ class Batcher:
         if not bulk:
             self._cost.record_request(seconds)
         return request
+
+    async def _admit_in_turn(self, admit: Callable[[], AcceptedRequest], deadline: float) -> AcceptedRequest:
+        """Queue lines of an upload with `_admit`; if there is no room, try again behind the lines that wait already.
+
+        Raises: ShuttingDown, NotReady; Overloaded if there is no room until the deadline.
+        """
+        if not self._line_turn.locked():
+            with contextlib.suppress(Overloaded):
+                return admit()
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout_at(deadline), self._line_turn:
+                while True:
+                    try:
+                        return admit()
+                    except Overloaded:
+                        if loop.time() + RETRY_S > deadline:
+                            raise
+                    await asyncio.sleep(RETRY_S)
+        except (Overloaded, TimeoutError) as error:
+            self._metrics.rejected("overloaded")
+            if isinstance(error, Overloaded):
+                raise
+            message = "the queue had no room until the deadline"
+            raise Overloaded(message, self._admission.retry_after_s()) from None
 
     def _dispatch(self, lane: Lane, loop: asyncio.AbstractEventLoop) -> None:
         """Start batches of a lane while it has free slots and rows."""
@@ -288,8 +322,12 @@ class Batcher:
         try:
             running = batch.lane.executor.submit(self._compute, batch, loop)
         except RuntimeError as error:  # the executor was shut down or cannot start a thread
-            self._free_slot(batch)
-            _call_soon(loop, batch.request, self._crash, error)
+            if self._closed:
+                _call_soon(loop, batch.request, self._drop, batch, loop)
+            else:
+                self._failed = True
+                self._free_slot(batch)
+                _call_soon(loop, batch.request, self._crash, error)
         else:
             running.add_done_callback(functools.partial(self._report, batch, loop))
 
@@ -310,7 +348,7 @@ class Batcher:
     def _report(self, batch: Batch, loop: asyncio.AbstractEventLoop, done: Future[None]) -> None:
         """Tell the event loop if a batch has no outputs. Runs in its thread, or where the executor is shut down."""
         if done.cancelled():
-            _call_soon(loop, batch.request, self._drop, batch)
+            _call_soon(loop, batch.request, self._drop, batch, loop)
         elif (error := done.exception()) is not None:
             _call_soon(loop, batch.request, self._fail, batch, error, loop)
 
@@ -327,12 +365,13 @@ class Batcher:
             self._handle_failure(batch, ValueError(message))
         self._dispatch(batch.lane, loop)
 
-    def _drop(self, batch: Batch) -> None:
-        """Fail the requests of a batch that no thread took before the executor was shut down."""
+    def _drop(self, batch: Batch, loop: asyncio.AbstractEventLoop) -> None:
+        """Fail the requests of a batch that no thread took before the executor was shut down; then of the next one."""
         self._free_slot(batch)
         for _, request, _ in batch.entries:
             if not request.future.done():
                 request.future.set_exception(ShuttingDown("the server stopped before the response was ready"))
+        self._dispatch(batch.lane, loop)
 
     def _fail(self, batch: Batch, error: BaseException, loop: asyncio.AbstractEventLoop) -> None:
         """Handle an error of the backend."""
@@ -409,9 +448,10 @@ class Batcher:
     def _succeed(self, batch: Batch, outputs: Floats, ended: float, freed: float) -> None:
         """Record the time of a batch that ended at `ended`, and whose slot was free at `freed`; deliver its outputs."""
         entries = batch.entries
-        seconds = min(ended - batch.started, (batch.ticks + 1) * TICK_S)  # without pauses of the process
+        # Without pauses of the process.
+        seconds, undelivered_s = min(ended - batch.started, (batch.ticks + 1) * TICK_S), min(freed - ended, TICK_S)
         with self._lock:
-            self._cost.record_batch(batch.bucket, (seconds + freed - ended) / len(entries))
+            self._cost.record_batch(batch.bucket, (seconds + undelivered_s) / len(entries))
         self._metrics.batch_computed(len(entries), seconds)
         self._deliver(batch, outputs, seconds)
 

@@ -253,6 +253,8 @@ class Engine:
         return [model.batcher for model in (*self._removed, *self.models.served)]
 
     def close(self) -> None:
-        """Shut the threads down without waiting for batches that are being computed."""
+        """Reject all requests and shut the threads down without waiting for batches that are being computed."""
+        for batcher in self._batchers():
+            batcher.close()
         for threads in (self._foreground, self._background):
             threads.shutdown(wait=False, cancel_futures=True)

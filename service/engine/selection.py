@@ -215,11 +215,14 @@ class Models(Mapping[str, AnyModel]):
         chosen = self.default_model(kind.name) if name is None else self._find(name)
         if chosen is not None and isinstance(chosen.task, kind):
             return chosen
-        known = f"models for {kind.name}: {', '.join(model.manifest.name for model in self._highest(kind)) or 'none'}"
+        names = ", ".join(model.manifest.name for model in self._highest(kind))
         if name is None:
-            raise InvalidInput(f"name a model; {known}", [("model", "missing")])
+            message = (
+                f"name a model; models for {kind.name}: {names}" if names else f"no model for {kind.name} is served"
+            )
+            raise InvalidInput(message, [("model", "missing")])
         other = self.named(name)
-        message = f"{other.manifest.name} is for {other.task.name}; {known}"
+        message = f"{other.manifest.name} is for {other.task.name}; models for {kind.name}: {names or 'none'}"
         raise InvalidInput(message, [("model", "of another task")])
 
     def choose_forecaster(

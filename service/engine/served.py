@@ -134,7 +134,13 @@ class ServedModel(Generic[T]):
         await self.batcher.drain()
 
     async def run(
-        self, computation: Computation[A], deadline: float, *, items: int = 1, bulk: bool = False
+        self,
+        computation: Computation[A],
+        deadline: float,
+        *,
+        items: int = 1,
+        bulk: bool = False,
+        waits: bool = False,
     ) -> tuple[A, Timing]:
         """Run a computation of the task; its rows go to the batcher, those of a step together.
 
@@ -142,7 +148,8 @@ class ServedModel(Generic[T]):
             computation: returned by a method of `task`.
             deadline: on the clock of the event loop.
             items: number of inputs, as `offload` counts them: many are converted in a thread.
-            bulk: whether the request is a line of an upload; see `Batcher.infer`.
+            bulk: whether the request has lines of an upload; see `Batcher.infer`.
+            waits: whether they wait until their deadline, rather than be rejected because of the load, likewise.
 
         Raises: InvalidInput naming the input; DeadlineExceeded, InferenceFailed, NonFiniteOutput, Overloaded,
             ShuttingDown; what `Batcher.infer` raises.
@@ -155,23 +162,23 @@ class ServedModel(Generic[T]):
             outputs: StepOutputs
             match step:
                 case RunModel(rows):
-                    outcome = await self.batcher.infer(list(rows), deadline, bulk=bulk)
+                    outcome = await self.batcher.infer(list(rows), deadline, bulk=bulk, waits=waits)
                     queue_s, compute_s = max(queue_s, outcome.queue_s), compute_s + outcome.compute_s
                     outputs = outcome.outputs
                 case RunHead(a, b):
-                    outputs = [await self._run_head(a, b, deadline)]
+                    outputs = [await self._run_head(a, b, deadline, waits=waits)]
                 case _:
                     assert_never(step)
             step = await offload(items, advance, computation, outputs)
         self.metrics.count_inputs(step.coverages)
         return step.value, Timing(decode_s, queue_s, compute_s)
 
-    async def _run_head(self, a: Floats, b: Floats, deadline: float) -> Floats:
+    async def _run_head(self, a: Floats, b: Floats, deadline: float, *, waits: bool) -> Floats:
         """Logits of pairs of encodings. Raises: as `run`."""
         loop, pairs = asyncio.get_running_loop(), self._pairs
         now = loop.time()
         left_s, wait_s = limited(server_limit(deadline) - now, deadline - now), pairs.wait_s(len(a))
-        if pairs.waiting and wait_s > SAFETY_FACTOR * left_s:
+        if not waits and pairs.waiting and wait_s > SAFETY_FACTOR * left_s:
             is_slow = wait_s > SAFETY_FACTOR * server_limit(left_s)
             self.metrics.rejected("too_late" if is_slow else "client_deadline")
             message = f"scoring would take about {wait_s:.1f} s, and the deadline is in {max(0.0, left_s):.1f} s"

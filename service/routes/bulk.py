@@ -30,7 +30,6 @@ from service.errors import (
     DeadlineExceeded,
     MalformedInput,
     NotReady,
-    Overloaded,
     PayloadTooLarge,
     ShuttingDown,
     clear_tracebacks,
@@ -51,8 +50,7 @@ L = TypeVar("L", bound=Line)
 MAX_PENDING_LINES = 256
 """Maximum number of lines whose response has not been sent: enough that slots seldom wait for lines."""
 ALL_PENDING_LINES = 4096
-"""Maximum number of these lines of all uploads together, which share it equally: half of the queue. Lines that find the
-queue full are enqueued again and again, and would leave no place for other requests."""
+"""Maximum number of these lines of all uploads together, which share it equally."""
 MAX_PENDING_BYTES = 8 * 2**20
 """Maximum total size of these lines and of the details in their answers; one line alone may have more."""
 GROUP_BYTES = 4096
@@ -61,8 +59,6 @@ WRITE_BYTES = 64 * 1024
 """Answers are sent in one write up to this size; it is copied, and copies do not count as held."""
 BLANK_LINES = re.compile(rb"\n[ \t\r\v\f\n]*\n")
 """Blank lines after a line. A small compressed body can contain millions; handling each one would take seconds."""
-RETRY_S = 0.1
-"""Time between two attempts to enqueue a line while the queue is full."""
 POLL_S = 1.0
 """Time between two checks whether the server is draining, while the client sends nothing."""
 FINAL_ERRORS = (DeadlineExceeded, NotReady, ShuttingDown)
@@ -325,31 +321,18 @@ class BulkResponse(Response, ABC, Generic[T]):
         content = {"index": index, "error": problem(failure(error, self._path))}
         return orjson.dumps(content, option=orjson.OPT_APPEND_NEWLINE)
 
-    async def run(
-        self, model: AnyModel, start: Callable[[], Computation[A]], items: int, *, is_group: bool = False
-    ) -> A:
-        """Run a computation that `start` returns; retry while the queue is full, unless it is that of a group.
+    async def run(self, model: AnyModel, computation: Computation[A], items: int, *, is_group: bool = False) -> A:
+        """Run a computation; it waits while the queue is full. A group does not: there may be room for single lines.
 
         Raises: as `ServedModel.run`.
 
         """
-        loop = asyncio.get_running_loop()
-        now = loop.time()
+        now = asyncio.get_running_loop().time()
         deadline = limited(now + self._settings.deadline_s, now + self._deadline_s)
-        while True:
-            try:
-                answer, timing = await model.run(start(), deadline, items=items, bulk=True)
-            except Overloaded:
-                if is_group:  # there may be room for a single line
-                    raise
-                if loop.time() + RETRY_S > deadline:
-                    model.metrics.rejected("overloaded")
-                    raise
-                await asyncio.sleep(RETRY_S)
-            else:
-                model.metrics.queue_seconds.observe(timing.queue)
-                model.metrics.compute_seconds.observe(timing.compute)
-                return answer
+        answer, timing = await model.run(computation, deadline, items=items, bulk=True, waits=not is_group)
+        model.metrics.queue_seconds.observe(timing.queue)
+        model.metrics.compute_seconds.observe(timing.compute)
+        return answer
 
 
 def _deadline_s(context: RequestContext) -> float:

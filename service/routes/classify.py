@@ -93,7 +93,7 @@ class ClassifyLines(BulkResponse[LocatedText | SentRecording]):
             return answer
         options, series = self._options, self._model(SeriesClassification)
         checked = await CheckedRecordings.of(series.task, [content], most=MAX_LINE_VALUES, detail=options.detail)
-        (recording,) = await self.run(series, lambda: checked.classify(options), checked.items)
+        (recording,) = await self.run(series, checked.classify(options), checked.items)
         return {**model_fields(series), **recording.as_json(options)}
 
     @override
@@ -112,9 +112,9 @@ class ClassifyLines(BulkResponse[LocatedText | SentRecording]):
         for text in texts:
             check_size(text.place, text.document, self._settings.max_document_bytes)
         model, count, is_group = self._model(Classification), count_items(documents), len(texts) > 1
-        start = functools.partial(model.task.classify, documents, self._options.on_overflow)
         with rename_places(lambda _: texts[0].place):  # lines of a group are computed alone after an error
-            found = await self.run(model, start, count, is_group=is_group)
+            computation = model.task.classify(documents, self._options.on_overflow)
+            found = await self.run(model, computation, count, is_group=is_group)
         answers = await offload(count, lambda: [one.as_json(self._options) for one in found])
         return [{**model_fields(model), **answer} for answer in answers]
 

@@ -93,7 +93,7 @@ class ForecastLines(BulkResponse["_Asked"]):
             raise PayloadTooLarge(f"{message}: send its series in several lines")
         with chosen.model.in_flight:
             task, items = chosen.model.task, max(chosen.items, count // ITEM_NUMBERS)
-            found = await self.run(chosen.model, lambda: task.forecast([chosen.plan]), items)
+            found = await self.run(chosen.model, task.forecast([chosen.plan]), items)
             return {**model_fields(chosen.model), **await offload(items, chosen.to_json, found)}
 
 

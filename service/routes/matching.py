@@ -108,7 +108,7 @@ class ScoreLines(BulkResponse[ScoreLine]):
         model, on_overflow = self._model, self._options.on_overflow
         pair = read_text(self._settings, "a", content.a), read_text(self._settings, "b", content.b)
         items = count_items(text.document for text in pair)
-        (scored,) = await self.run(model, lambda: model.task.score([pair], on_overflow, model.cache), items)
+        (scored,) = await self.run(model, model.task.score([pair], on_overflow, model.cache), items)
         return {**model_fields(model), **scored.as_json(on_overflow)}
 
 
@@ -167,8 +167,8 @@ class RankLines(BulkResponse[RankLine]):
         with model.in_flight:
             query, *documents = await _texts(self._settings, content)
             items = count_items(text.document for text in (query, *documents))
-            rank = functools.partial(model.task.rank, query, documents, content.on_overflow, model.cache)
-            found = await self.run(model, rank, items)
+            ranking = model.task.rank(query, documents, content.on_overflow, model.cache)
+            found = await self.run(model, ranking, items)
             return {**model_fields(model), **await offload(items, _ranked, content, found)}
 
 

@@ -8,7 +8,7 @@ import binascii
 import difflib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -149,6 +149,8 @@ def _count(text: bytes, marks: bytes) -> int:
 
 SERIES_TAGS = ("named", "positional", "flat", "several")
 """Tags of the forms of a series in `service.wire.schemas`, which Pydantic puts after the name of the field."""
+ID_TAGS = ("constrained-str", "constrained-int")
+"""Tags of the types of an id, likewise."""
 
 
 def invalid(error: ValidationError, schema: type[BaseModel], body: bytes = b"") -> Exception:
@@ -180,12 +182,12 @@ def refused(fields: list[tuple[str, str]]) -> InvalidInput:
 
 
 def place_of(loc: tuple[int | str, ...]) -> str:
-    """Location of an error, without the tag of the form of a series, which is not in the request.
+    """Location of an error, without the tag of the form of a series or id, which is not in the request.
 
     It is truncated, because the name of an unknown field is the client's text.
     """
-    before = ("", *loc)
-    parts = [part for part, last in zip(loc, before, strict=False) if not (last == "series" and part in SERIES_TAGS)]
+    tags: dict[int | str, Sequence[str]] = {"series": SERIES_TAGS, "id": ID_TAGS}
+    parts = [part for part, last in zip(loc, ("", *loc), strict=False) if part not in tags.get(last, ())]
     place = ".".join(map(str, parts)) or "body"
     return place if len(place) <= MAX_LOCATION_LENGTH else place[:MAX_LOCATION_LENGTH] + "..."
 

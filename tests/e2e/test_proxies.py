@@ -1,5 +1,6 @@
 """The configurations of proxies in `deploy/proxy`, with the real programs."""
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -74,6 +75,42 @@ def test_body_beyond_the_limit_does_not_reach_the_service(url: str) -> None:
         longer = client.post(f"{url}/v1/classify", content=b"x" * (LIMIT + 1), headers=TEXT)
     assert (longest.status_code, "x-request-id" in longest.headers) == (415, True)
     assert (longer.status_code, "x-request-id" in longer.headers) == (413, False)
+
+
+def test_answers_come_while_an_upload_is_sent(url: str) -> None:
+    def chunk(text: bytes) -> bytes:
+        return b"%x\r\n%s\r\n" % (len(text), text)
+
+    with Wire(url) as wire:
+        head = request(body=None, content_type="application/x-ndjson", transfer_encoding="chunked", host=url[8:])
+        wire.send(head, chunk(b'{"id": 1, "text": "A delight."}\n'))
+        assert wire.head()[0] == 200
+        answers = wire.chunks()
+        assert json.loads(next(answers))["id"] == 1
+        wire.send(chunk(b'{"id": 2, "text": "Dull."}\n'), chunk(b""))
+        assert json.loads(b"".join(answers))["id"] == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "former", "lower"),
+    [
+        ("nginx", "rate=50r/s", "rate=1r/m"),
+        ("nginx", "limit_conn connections 32;", "limit_conn connections 1;"),
+        ("haproxy", "sc0_http_req_rate gt 500", "sc0_http_req_rate gt 5"),
+    ],
+)
+def test_client_beyond_its_limit_gets_429_that_says_when_to_retry(
+    name: str, former: str, lower: str, service: Server, tmp_path: Path
+) -> None:
+    def change(text: str) -> str:
+        assert former in text
+        return text.replace(former, lower).replace("burst=100", "burst=1")
+
+    with running(name, service.url, tmp_path, change) as url, Wire(url) as wire:
+        wire.send(request(body=None, content_length="1", host=url[8:]))  # a connection with an open request
+        refused = [httpx.get(f"{url}/v1/models", verify=False, timeout=PATIENCE_S) for _ in range(8)][-1]
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+    assert (refused.headers["content-type"], refused.json()["code"]) == ("application/problem+json", "overloaded")
 
 
 def without(line: str) -> Callable[[str], str]:

@@ -203,7 +203,7 @@ def test_problem_names_the_wrong_value(client: httpx.Client, body: dict[str, Any
 def test_without_a_model_of_the_task_the_answer_says_so(start: Callable[..., Server]) -> None:
     with start("--drain-delay-s", "0").client() as client:
         problem = check_problem(client.post("/v1/classify", json={"series": [[1]]}), 422, "invalid_input")
-    assert problem["detail"] == "name a model; models for series-classification: none"
+    assert problem["detail"] == "no model for series-classification is served"
 
 
 @pytest.mark.parametrize("binary", [True, False])

@@ -91,5 +91,6 @@ def test_make_run_installs_only_the_lock() -> None:
 
 
 def test_make_run_passes_the_port() -> None:
-    assert make_run("PORT=8005")[-1].endswith(" -m service --device cpu --port 8005")
+    assert make_run("PORT=8005")[-1].endswith(" -m service --port 8005")
     assert "--port" not in make_run("PORT=")[-1], "LONGDOC_PORT or the default applies"
+    assert make_run()[-1].startswith("LONGDOC_DEVICE=${LONGDOC_DEVICE:-cpu} exec ")

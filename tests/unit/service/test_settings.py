@@ -56,6 +56,7 @@ ORIGINS = ("", ",", "null", "example.org", "https://example.org/", "https://a@ex
         ({"models": "imdb-s3,aan", "version_policy": "aan:3;ili:2"}, "ili, which is not among models: imdb-s3, aan"),
         ({"backend": "torchscript", "precision": "float16"}, "set backend to onnx"),
         ({"workers": 2, "model_control": True}, "set workers to 1"),
+        ({"port": 9000, "grpc_port": 9000}, "grpc_port: HTTP has port 9000; set another port"),
         ({"workers": 2, "grpc_port": 0}, "grpc_port: 0 would be another port for each worker"),
         ({"grpc_port": 1, "grpc_certificate": "a.pem"}, "grpc_certificate and grpc_private_key: set both"),
         ({"grpc_certificate": "a.pem", "grpc_private_key": "b.pem"}, "gRPC is disabled; set grpc_port"),

@@ -206,6 +206,14 @@ def test_worker_that_cannot_start_stops_all_with_its_error(world: World) -> None
     assert (0, signal.SIGINT) in world.signals
 
 
+def test_worker_that_fails_while_it_stops_does_not_hurry_the_others(world: World) -> None:
+    world.crash(0)
+    world.codes[1] = CANNOT_START
+    with pytest.raises(BadExport):
+        supervise(SETTINGS)
+    assert world.signals == [(0, signal.SIGTERM), (1, signal.SIGTERM)]
+
+
 def test_worker_that_cannot_restart_does_not_stop_the_others(world: World, caplog: pytest.LogCaptureFixture) -> None:
     def scenario(worker: Worker) -> None:
         if worker.index == 1 and world.count(1) == 1:
@@ -234,13 +242,14 @@ def test_address_in_use_is_rejected_before_a_worker_is_started(world: World) -> 
     assert world.created == []
 
 
-def test_address_of_a_server_whose_workers_do_not_listen_yet_is_in_use(world: World) -> None:
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_address_of_a_server_whose_workers_do_not_listen_yet_is_in_use(world: World, host: str) -> None:
     caught = list[str]()
 
     def scenario(worker: Worker) -> None:
         if worker.index == 1:
             with pytest.raises(OSError, match="cannot listen on") as error:
-                supervise(Settings(workers=2, port=worker.port))
+                supervise(Settings(workers=2, host=host, port=worker.port))
             caught.append(str(error.value))
             stop()
 

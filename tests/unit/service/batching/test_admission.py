@@ -40,11 +40,18 @@ class Waiting:
         queue.add(AcceptedRequest(content, [BUCKET] * rows, priority, 0.0, 1e9, self._loop.create_future()))
 
     def reason(
-        self, rows: int = 1, size: int = 1, left_s: float = 1000.0, *, bulk: bool = False, background: bool = False
+        self,
+        rows: int = 1,
+        size: int = 1,
+        left_s: float = 1000.0,
+        *,
+        bulk: bool = False,
+        background: bool = False,
+        is_line: bool = False,
     ) -> str | None:
         queue = self._queue(background)
         priority = queue.bulk if bulk else queue.interactive
-        rejection = self.admission.rejection(queue, priority, left_s, rows, size, 1.0 * rows)
+        rejection = self.admission.rejection(queue, priority, left_s, rows, size, 1.0 * rows, is_line=is_line)
         assert rejection is None or isinstance(rejection.error, Overloaded)
         return rejection and rejection.reason
 
@@ -75,6 +82,13 @@ def test_number_of_queued_rows_is_limited(waiting: Waiting) -> None:
 def test_size_of_queued_rows_is_limited(waiting: Waiting) -> None:
     waiting.put(1, size=90)
     assert (waiting.reason(size=10), waiting.reason(size=11)) == (None, "overloaded")
+
+
+def test_lines_of_uploads_fill_half_of_the_queue(waiting: Waiting) -> None:
+    waiting.put(4, size=10)
+    assert (waiting.reason(is_line=True), waiting.reason(rows=2, is_line=True)) == (None, "overloaded")
+    assert (waiting.reason(size=10, is_line=True), waiting.reason(size=11, is_line=True)) == (None, "overloaded")
+    assert waiting.reason(rows=6, size=60) is None
 
 
 def test_request_that_would_miss_its_deadline_is_rejected(waiting: Waiting) -> None:

@@ -8,6 +8,7 @@ import math
 import random
 import selectors
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -22,7 +23,7 @@ from hypothesis import strategies as st
 from artifact.arrays import Floats
 from artifact.errors import InferenceFailed, NonFiniteOutput
 from service.batching.admission import Limits, limited
-from service.batching.batcher import BULK_ROWS, STUCK_S, Batcher, Outcome, RunRows
+from service.batching.batcher import BULK_ROWS, RETRY_S, STUCK_S, TICK_S, Batcher, Outcome, RunRows
 from service.batching.cost import SHORTEST_BATCH_S
 from service.errors import DeadlineExceeded, NotReady, Overloaded, ShuttingDown
 from service.metrics import Metrics, ModelMetrics
@@ -188,9 +189,11 @@ def simulated(**options: Any) -> Callable[[Callable[..., Coroutine[Any, Any, Non
     return decorate
 
 
-def ask(batcher: Batcher, *rows: bytes, within: float = 30.0, bulk: bool = False) -> asyncio.Task[Outcome]:
+def ask(
+    batcher: Batcher, *rows: bytes, within: float = 30.0, bulk: bool = False, waits: bool = False
+) -> asyncio.Task[Outcome]:
     loop = asyncio.get_running_loop()
-    return asyncio.create_task(batcher.infer(list(rows), loop.time() + within, bulk=bulk))
+    return asyncio.create_task(batcher.infer(list(rows), loop.time() + within, bulk=bulk, waits=waits))
 
 
 def values(outcome: Outcome) -> list[float]:
@@ -433,6 +436,54 @@ async def test_queue_is_limited_in_bytes_too(batcher: Batcher, executor: ManualE
     await executor.finish_all(*tasks)
 
 
+@simulated(queue_rows=1, batch_rows=1)
+async def test_lines_wait_for_room_in_order_of_arrival(
+    executor: ManualExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the first one asks again and again; it would take the event loop's time if each of them did."""
+    metrics, asked = Metrics(), 0
+    batcher = created(executor, queue_rows=1, batch_rows=1, metrics=metrics.of("m"))
+    admit = Batcher._admit
+
+    def counted(*given: Any, **options: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return admit(*given, **options)
+
+    monkeypatch.setattr(Batcher, "_admit", counted)
+    lines = [ask(batcher, b"%d" % number, bulk=True, waits=True) for number in range(7)]
+    await asyncio.sleep(10 * RETRY_S)
+    assert 10 < asked < 20
+    with pytest.raises(Overloaded, match="lines of uploads wait already"):
+        await batcher.infer([b"group", b"group"], 30.0, bulk=True)
+    lines.pop(5).cancel()
+    while not all(line.done() for line in lines):
+        await executor.finish()
+        await asyncio.sleep(RETRY_S)
+    assert executor.batches == [[b"%d" % number] for number in (0, 1, 2, 3, 4, 6)]
+    assert metrics.registry.get_sample_value(
+        "longdoc_requests_rejected_total", {"model": "m", "reason": "overloaded"}
+    ) in (None, 0)
+
+
+@simulated()
+async def test_line_that_finds_no_room_until_its_deadline_is_rejected_once(executor: ManualExecutor) -> None:
+    metrics = Metrics()
+    batcher = created(executor, queue_rows=1, batch_rows=1, metrics=metrics.of("m"))
+    tasks = [ask(batcher, b"1"), ask(batcher, b"2")]
+    await settle()
+    lines = [ask(batcher, b"line", within=within, bulk=True, waits=True) for within in (10.05, 5.05, 5.0)]
+    await asyncio.sleep(6)
+    for line in lines[1:]:
+        with pytest.raises(Overloaded, match="no room until the deadline"):
+            await line
+    with pytest.raises(Overloaded, match="1 rows wait already"):
+        await lines[0]
+    labels = {"model": "m", "reason": "overloaded"}
+    assert metrics.registry.get_sample_value("longdoc_requests_rejected_total", labels) == 3
+    await executor.finish_all(*tasks)
+
+
 @simulated()
 async def test_cancelled_request_frees_its_place_and_does_not_affect_others(
     batcher: Batcher, executor: ManualExecutor
@@ -627,6 +678,28 @@ async def test_executor_that_was_shut_down_is_a_crash() -> None:
     assert (batcher.is_ready, batcher.is_computing) == (False, False)
 
 
+@pytest.mark.parametrize("slots", [1, 2])
+async def test_requests_end_if_the_executor_is_shut_down_after_the_batcher_was_closed(
+    caplog: pytest.LogCaptureFixture, slots: int
+) -> None:
+    crashes, threads, gate = list[bool](), ThreadPoolExecutor(slots), threading.Event()
+
+    def wait(rows: Sequence[bytes], bucket: int) -> Floats:
+        gate.wait()
+        return run(rows, bucket)
+
+    batcher = created(threads, compute=wait, batch_rows=1, slots=slots, on_crash=lambda: crashes.append(True))
+    tasks = [ask(batcher, b"%d" % number, within=math.inf) for number in range(8)]
+    await settle()
+    batcher.close()
+    threads.shutdown(wait=False, cancel_futures=True)
+    gate.set()
+    found = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(one) for one in found] == [Outcome] * slots + [ShuttingDown] * (8 - slots)
+    assert (crashes, caplog.records) == ([], [])
+    assert (batcher.is_idle, batcher.is_computing) == (True, False)
+
+
 @simulated()
 async def test_drain_rejects_new_requests_and_waits_for_the_others(batcher: Batcher, executor: ManualExecutor) -> None:
     tasks = [ask(batcher, b"1"), ask(batcher, b"2")]
@@ -789,7 +862,7 @@ async def test_rows_of_one_bucket_are_computed_in_order_of_arrival(
 
 
 @pytest.mark.parametrize(("past", "first"), [*itertools.product((False, True), repeat=2)])
-@simulated(batch_rows=1, queue_rows=1000, short_bytes=0)
+@simulated(batch_rows=1, queue_rows=1000, queue_bytes=10_000, short_bytes=0)
 async def test_priority_that_was_alone_gets_only_its_share_afterwards(
     batcher: Batcher, executor: ManualExecutor, past: bool, first: bool
 ) -> None:
@@ -999,6 +1072,19 @@ async def test_stuck_batch_is_a_crash_after_a_suspension_too(batcher: Batcher, e
     await asyncio.sleep(STUCK_S + 1)
     with pytest.raises(NotReady):
         await stuck
+
+
+@simulated(buckets=[16], batch_rows=1, slots=2)
+async def test_suspension_before_outputs_are_received_raises_the_measured_cost_little(
+    batcher: Batcher, executor: ManualExecutor
+) -> None:
+    tasks = [ask(batcher, b"%d" % number, within=math.inf) for number in range(4)]
+    await settle()
+    executor.compute()
+    executor.compute()  # keeps its slot
+    await clock_loop().pause(2 * STUCK_S)
+    await executor.finish_all(*tasks)
+    assert batcher._cost.row_seconds(16) <= TICK_S
 
 
 @simulated()

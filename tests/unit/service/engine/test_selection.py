@@ -223,7 +223,7 @@ def test_model_of_another_task_is_rejected(models: Models) -> None:
 
 
 def test_task_without_a_model_is_rejected() -> None:
-    with pytest.raises(InvalidInput, match="models for forecasting: none"):
+    with pytest.raises(InvalidInput, match="no model for forecasting is served"):
         forecaster_of(served(classifier()), None)
 
 

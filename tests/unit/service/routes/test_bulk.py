@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
 from artifact.errors import InferenceFailed
+from service.batching import batcher
 from service.batching.batcher import Batcher
 from service.routes import bulk, classify
 from service.settings import Settings
@@ -248,6 +249,13 @@ async def test_wrong_line_keeps_its_id() -> None:
     assert (wrong["id"], wrong["error"]["errors"]) == ("a", [{"loc": "text", "msg": "Input should be a valid string"}])
 
 
+async def test_error_about_an_id_names_the_field_alone() -> None:
+    async with serving(classifier()) as client:
+        (wrong,) = await ask(client, b'{"id":{},"text":"+"}')
+    kinds = [f"Input should be a valid {kind}" for kind in ("string", "integer")]
+    assert wrong["error"]["errors"] == [{"loc": "id", "msg": message} for message in kinds]
+
+
 async def test_backend_failure_gives_an_error_line() -> None:
     model = classifier()
     backend_of(model).error = RuntimeError("broken")
@@ -259,17 +267,17 @@ async def test_backend_failure_gives_an_error_line() -> None:
 @pytest.mark.usefixtures("one_slot")
 async def test_line_waits_for_room_in_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 40 lines at once, a queue of one row refuses most; they ask again until they are taken. None is rejected."""
-    monkeypatch.setattr(bulk, "RETRY_S", 0)
+    monkeypatch.setattr(batcher, "RETRY_S", 0)
     asked = 0
 
-    infer = Batcher.infer
+    admit = Batcher._admit
 
-    async def counted(*given: Any, **options: Any) -> Any:
+    def counted(*given: Any, **options: Any) -> Any:
         nonlocal asked
         asked += 1
-        return await infer(*given, **options)
+        return admit(*given, **options)
 
-    monkeypatch.setattr(Batcher, "infer", counted)
+    monkeypatch.setattr(Batcher, "_admit", counted)
     model = classifier()
     backend_of(model).gate.clear()
     async with serving(model, settings=Settings(max_queue_rows=1, deadline_s=PATIENCE_S)) as client:
@@ -284,7 +292,7 @@ async def test_line_waits_for_room_in_the_queue(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.usefixtures("one_slot")
 async def test_line_that_finds_no_room_until_its_deadline_is_rejected_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two lines are computed and queued; a group of two finds no room, nor does each line of it."""
-    monkeypatch.setattr(bulk, "RETRY_S", PATIENCE_S)
+    monkeypatch.setattr(batcher, "RETRY_S", PATIENCE_S)
     model = classifier()
     backend_of(model).gate.clear()
 

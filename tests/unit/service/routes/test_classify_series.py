@@ -160,7 +160,7 @@ async def test_without_a_model_of_the_task_the_answer_says_so() -> None:
     async with serving(classifier()) as client:
         unnamed = check_problem(await post(client, NAMED), 422, "invalid_input")
         check_problem(await post(client, NAMED, model="gestures"), 404, "model_not_found")
-    assert unnamed["detail"] == "name a model; models for series-classification: none"
+    assert unnamed["detail"] == "no model for series-classification is served"
 
 
 async def test_large_body_is_parsed_in_another_process() -> None:
@@ -287,11 +287,11 @@ async def test_named_model_answers_lines_of_its_kind_only() -> None:
 async def test_line_of_a_kind_without_a_model_gets_an_error() -> None:
     async with serving(classifier()) as client:
         refused, answered = await lines(client, {"series": NAMED}, {"text": "+"})
-    assert refused["error"]["detail"].endswith(": name a model; models for series-classification: none")
+    assert refused["error"]["detail"].endswith(": no model for series-classification is served")
     assert answered["model"] == "mood"
     async with serving(series_classifier()) as client:
         answered, refused = await lines(client, {"series": NAMED}, {"text": "+"})
-    assert refused["error"]["detail"].endswith(": name a model; models for text-classification: none")
+    assert refused["error"]["detail"].endswith(": no model for text-classification is served")
     assert answered["model"] == "gestures"
 
 
@@ -307,7 +307,7 @@ async def test_upload_for_no_classifier_is_refused_as_a_whole() -> None:
     async with serving(forecaster()) as client:
         response = await client.post("/v1/classify", content='{"text": "+"}', headers=NDJSON)
         problem = check_problem(response, 422, "invalid_input")
-    assert problem["detail"] == "name a model; models for text-classification: none"
+    assert problem["detail"] == "no model for text-classification is served"
 
 
 async def test_details_in_lines_equal_those_of_single_requests() -> None:

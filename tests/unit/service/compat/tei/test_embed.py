@@ -100,4 +100,4 @@ async def test_too_large_an_answer_is_rejected_before_it_is_computed(monkeypatch
 async def test_embed_needs_a_matcher() -> None:
     async with serving(classifier()) as client:
         message = check_error(await client.post("/embed", json={"inputs": "++"}), 422)
-    assert message == "name a model; models for text-matching: none"
+    assert message == "no model for text-matching is served"
