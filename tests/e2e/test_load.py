@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import resource
 import signal
 import socket
 import time
@@ -193,9 +194,25 @@ def test_second_signal_stops_at_once_under_load(start_controlled: Callable[..., 
     with ExitStack() as connections:
         for _ in range(5):
             connections.enter_context(server.begin(repeated(2**20)))
-        server.wait_for(5, "longdoc_requests_in_flight")
+        lines = b"".join(b'{"text": "line %d"}\n' % number for number in range(200))
+        connections.enter_context(server.begin(lines, content_type="application/x-ndjson"))
+        wait_until(lambda: server.metric("longdoc_queue_depth") > 100)
         server.drain()
         assert server.stop() == 0
+    assert "crashed" not in server.text()
+
+
+def test_drain_needs_no_free_descriptor(start_controlled: Callable[..., ControlledServer]) -> None:
+    server = start_controlled("--drain-delay-s", "0", "--drain-timeout-s", NEVER_S)
+    with server.begin(b"in flight") as wire, server.held():
+        server.wait_for(1, "longdoc_requests_in_flight")
+        limits = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (1, limits[1]))
+        server.drain()
+        wait_until(lambda: not can_connect(server))
+        server.release()
+        assert wire.answer().status == 200
+    assert server.exit_code() == 0
 
 
 def test_connections_are_refused_while_the_last_requests_end(

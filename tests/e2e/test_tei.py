@@ -214,7 +214,9 @@ def test_matcher_alone_is_a_reranker(tmp_path: Path, start: Callable[..., Server
     with server.client() as client:
         info = client.get("/info").json()
         assert (info["model_id"], list(info["model_type"])) == ("aan", ["reranker"])
-        check_error(client.post("/predict", json={"inputs": "a"}), 422, message="name a model")
+        check_error(
+            client.post("/predict", json={"inputs": "a"}), 422, message="no model for text-classification is served"
+        )
         ask(client, "/predict", inputs=["abc", "def"])
         assert ask(client, "/", inputs="abc").json() == ask(client, "/embed", inputs="abc").json()
 
