@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 import uvloop
@@ -37,16 +37,17 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 KEEP_ALIVE_S = 65
 """Idle time of a connection before it is closed. It is longer than the 60 s of common load balancers, because they
 should close first."""
-BACKLOG = 2048
-"""Maximum connections that the kernel queues until they are accepted; uvicorn's default."""
+BACKLOG = 4096
+"""Maximum connections that the kernel queues until they are accepted; a client tries again after a second or more if
+there are more. Linux allows 4096 by default."""
 SWITCH_S = 0.0005
 """Time until the event loop releases the interpreter lock to a thread that has finished a batch. Python's default is
 ten times as long, which under load is longer than a batch."""
 YOUNG_OBJECTS = 20_000
 """New objects between two garbage collections; at Python's default of 700 there is one every few requests."""
-LISTENERS = 16
-"""Descriptors of the listening socket. uvloop accepts one connection of each per iteration of the event loop; with a
-single one, a new connection would wait for as many iterations as connections arrived before it."""
+MOST_ACCEPTED = 256
+"""Maximum connections accepted per iteration of the event loop. uvloop accepts one: under overload, an iteration takes
+long, and other clients would wait for seconds."""
 ARRIVAL_S = 0.1
 """Time for the event loop to receive connections that were made just before the server stopped listening."""
 LAST_REQUESTS_S = 2.0
@@ -54,11 +55,21 @@ LAST_REQUESTS_S = 2.0
 
 
 class _Server(uvicorn.Server):
-    """uvicorn.Server with another shutdown and without signal handlers.
+    """uvicorn.Server that accepts many connections at once, with another shutdown and without signal handlers.
 
     At SIGTERM, the base class closes the socket at once, resets connections that have not sent a request yet, and
     raises the signal again. This class serves these connections first.
+
+    Args:
+        config: settings of uvicorn.
+        listener: listening socket, which is closed in the end; `serve` needs a duplicate, because uvicorn closes it.
+
     """
+
+    def __init__(self, config: uvicorn.Config, listener: socket.socket) -> None:
+        super().__init__(config)
+        self._listener = listener
+        self._connecting = set[asyncio.Task[Any]]()
 
     @override
     @contextlib.contextmanager
@@ -67,24 +78,42 @@ class _Server(uvicorn.Server):
         yield
 
     @override
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen."""
+        await super().startup(sockets)
+        self._listener.setblocking(False)
+        asyncio.get_running_loop().add_reader(self._listener, self._accept)
+
+    @override
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop listening, but serve the connections that the kernel has queued."""
-        listeners = list[socket.socket]()
-        with contextlib.suppress(OSError):  # no descriptor is left: what the kernel has queued is reset
-            listeners += [listener.dup() for listener in sockets or ()]
+        asyncio.get_running_loop().remove_reader(self._listener)
         for server in self.servers:
             server.close()
-        for listener in listeners:
-            with listener:
-                waiting = list(_accept_rest(listener))
-            for connection in waiting:
-                await asyncio.get_running_loop().connect_accepted_socket(self._protocol, connection)
+        with self._listener:
+            while self._accept():
+                pass
+        await asyncio.gather(*self._connecting, return_exceptions=True)
         if not self.force_exit:
             await asyncio.sleep(ARRIVAL_S)
             until = time.monotonic() + LAST_REQUESTS_S
             while self._has_unused_connection() and time.monotonic() < until:  # noqa: ASYNC110  # uvicorn has no event
                 await asyncio.sleep(0.02)
         await super().shutdown(sockets)
+
+    def _accept(self) -> bool:
+        """Accept connections that the kernel has queued; return whether there may be more."""
+        loop = asyncio.get_running_loop()
+        for _ in range(MOST_ACCEPTED):
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:  # none is queued, or no descriptor is free
+                return False
+            connection.setblocking(False)
+            connecting = loop.create_task(loop.connect_accepted_socket(self._protocol, connection))
+            self._connecting.add(connecting)
+            connecting.add_done_callback(self._connecting.discard)
+        return True
 
     def _has_unused_connection(self) -> bool:
         """Whether a connection has not sent its first request yet."""
@@ -93,14 +122,6 @@ class _Server(uvicorn.Server):
 
     def _protocol(self) -> GuardedProtocol:
         return GuardedProtocol(self.config, self.server_state, app_state=self.lifespan.state)
-
-
-def _accept_rest(listener: socket.socket) -> Iterator[socket.socket]:
-    """Accept the connections that the kernel has queued, as far as there are descriptors."""
-    listener.setblocking(False)
-    with contextlib.suppress(OSError):
-        while True:
-            yield listener.accept()[0]
 
 
 def serve(
@@ -198,11 +219,6 @@ def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
     return listener
 
 
-def duplicates(listener: socket.socket) -> list[socket.socket]:
-    """LISTENERS descriptors of a listening socket, for uvicorn, which closes them."""
-    return [listener.dup() for _ in range(LISTENERS)]
-
-
 def cannot_listen(host: str, port: int, error: OSError) -> OSError:
     """An error that names the address and its settings."""
     return OSError(f"cannot listen on {host} (LONGDOC_HOST), port {port} (LONGDOC_PORT): {error.strerror}")
@@ -235,6 +251,7 @@ class _Lifecycle:
             http=GuardedProtocol,
             ws="none",
             lifespan="on",
+            backlog=BACKLOG,
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=max(1, round(self._settings.drain_timeout_s)),
         )
@@ -244,10 +261,9 @@ class _Lifecycle:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # the parent blocks them while it starts a worker
         if parent is not None:
             loop.add_reader(parent, self._stop_orphan, parent)
-        server = _Server(config)
+        server = _Server(config, listener)
         host, port = listener.getsockname()[:2]
-        serving = asyncio.create_task(server.serve(sockets=duplicates(listener)))
-        listener.close()  # otherwise it would get connections that nobody accepts after uvicorn has closed the others
+        serving = asyncio.create_task(server.serve(sockets=[listener.dup()]))
         stopping = asyncio.create_task(self._stop(server))
         if not self._settings.api_keys and host not in ("127.0.0.1", "::1"):
             log.warning("no api_keys are set: everyone who can reach %s can send requests", host)
