@@ -40,8 +40,7 @@ def prometheus(project: Project) -> Iterator[httpx.Client]:
 
 def send_everything(client: httpx.Client) -> None:
     """Send requests of every kind, including rejected, late, truncated and abandoned ones."""
-    models = client.get("/v1/models").raise_for_status().json()["models"]
-    name = next(model["name"] for model in models if model["task"] == "text-classification")
+    name = "imdb-s3"  # of the classifiers, those of words tell the share of known ones
     text, as_json = {"content-type": "text/plain"}, {"content-type": "application/json"}
     whole = client.post("/v1/classify", params={"model": name}, content=b"A document. " * 400, headers=text)
     head = client.post(
