@@ -71,7 +71,7 @@ class Settings(BaseSettings):
     max_batch_rows: int | None = Field(default=None, gt=0)
     """Maximum full-length rows in a batch (more if they are shorter); by default 16 on a CPU, 64 on a GPU."""
     max_queue_rows: int = Field(default=8192, gt=0)
-    """Maximum queued rows per model; requests beyond it get 429. Uploads fill half; an empty one takes any request."""
+    """Maximum queued rows per model (uploads: half); beyond it, 429. An empty queue accepts a request of any size."""
     max_queue_bytes: int = Field(default=64 * 2**20, gt=0)
     """Maximum queued bytes per model; requests beyond it get 429."""
     max_body_bytes: int = Field(default=8 * 2**20, gt=0)

@@ -39,8 +39,8 @@ WARM_UP = 5
 """Warm-up rounds: `torch.compile` compiles in the first, TorchScript optimises in the next ones."""
 
 PAUSE_S = 0.05
-"""Pause before each batch: threads of OpenMP, which PyTorch uses, compute nothing for some milliseconds after a batch,
-and would take the time of the next runtime."""
+"""Pause before each batch: PyTorch's OpenMP threads spin for some milliseconds after a batch, and would take processor
+time from the next runtime."""
 
 Array = NDArray[Any]
 Inputs = dict[str, Array]

@@ -5,6 +5,7 @@ import base64
 import json
 from collections.abc import AsyncIterator
 from typing import Any
+from unittest import mock
 
 import httpx
 import pytest
@@ -268,22 +269,14 @@ async def test_backend_failure_gives_an_error_line() -> None:
 async def test_line_waits_for_room_in_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 40 lines at once, a queue of one row refuses most; they ask again until they are taken. None is rejected."""
     monkeypatch.setattr(batcher, "RETRY_S", 0)
-    asked = 0
-
-    admit = Batcher._admit
-
-    def counted(*given: Any, **options: Any) -> Any:
-        nonlocal asked
-        asked += 1
-        return admit(*given, **options)
-
-    monkeypatch.setattr(Batcher, "_admit", counted)
+    spied = mock.create_autospec(Batcher._admit, side_effect=Batcher._admit)
+    monkeypatch.setattr(Batcher, "_admit", spied)
     model = classifier()
     backend_of(model).gate.clear()
     async with serving(model, settings=Settings(max_queue_rows=1, deadline_s=PATIENCE_S)) as client:
         async with asyncio.TaskGroup() as group:
             asking = group.create_task(ask(client, lines(*({"text": "+"} for _ in range(40)))))
-            await wait_until_async(lambda: asked > 80)
+            await wait_until_async(lambda: spied.call_count > 80)
             backend_of(model).gate.set()
         assert client.count("longdoc_requests_rejected_total", model="mood", reason="overloaded") == 0
     assert [line["label"] for line in asking.result()] == 40 * ["positive"]
