@@ -14,7 +14,8 @@ def restored_log() -> Iterator[None]:
     root, access = logging.getLogger(), logging.getLogger("uvicorn.access")
     before = root.handlers[:], root.level, access.disabled
     yield
-    root.handlers, root.level, access.disabled = before
+    root.handlers, level, access.disabled = before
+    root.setLevel(level)  # an assignment would not clear what other loggers have cached of it
 
 
 @pytest.fixture
