@@ -22,7 +22,7 @@ from artifact.exports import sha256_of
 from artifact.manifest import FixedShapes, Format, Graph, ModelFile, Precision, TensorSpec
 from model.errors import ExportMismatch
 from model.export.operators import check_operators, check_script
-from model.export.weights import compute_constant_tables, share_constants, share_weights
+from model.export.weights import leave_out_computable, share_constants, share_weights
 from model.tasks.graphs import Arrays, ExportGraph, module_outputs
 
 TOLERANCE = 1e-5
@@ -58,7 +58,7 @@ def eager(source: ExportGraph) -> Arrays:
 
 
 def write_graph(source: ExportGraph, outputs: Arrays, folder: Path) -> Graph:
-    """Write NAME.onnx, NAME.ts (traced, frozen) and, if they differ, NAME.fixed.onnx and that of the shortest bucket.
+    """Write NAME.onnx, NAME.ts (traced, frozen) and, if they differ, NAME.fixed.onnx and those of short buckets.
 
     Returns their description. Weights that NAME.onnx also holds are stored there only.
     """
@@ -75,8 +75,7 @@ def write_graph(source: ExportGraph, outputs: Arrays, folder: Path) -> Graph:
         "onnx": dict.fromkeys(source.buckets, path),
         "torchscript": dict.fromkeys(source.buckets, script),
     }
-    if source.has_short:
-        length = source.buckets[0]
+    for length in source.buckets[:-1][: source.num_short]:
         paths["onnx"][length] = path.with_suffix(f".{length}.onnx")
         _write_onnx(source.only(length), source.module, paths["onnx"][length], path)
     return _describe(source, outputs, paths, fixed, "float32")
@@ -132,7 +131,7 @@ def _write_onnx(source: ExportGraph, module: nn.Module, path: Path, *others: Pat
     for node in program.model.graph:
         node.metadata_props.clear()  # stack traces contain local paths
     program.save(path, external_data=False)
-    compute_constant_tables(path)
+    leave_out_computable(path)
     for other in others:
         share_weights(path, other)
 

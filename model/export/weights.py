@@ -1,4 +1,4 @@
-"""Size of the files: tables of one value, and weights shared with an ONNX file. Used by `model.export.graphs`."""
+"""Size of the files: what can be computed, and weights shared with an ONNX file. Used by `model.export.graphs`."""
 
 from pathlib import Path
 
@@ -14,10 +14,11 @@ SMALLEST = 1024
 """Size in bytes of the smallest tensor that is shared, or computed."""
 
 
-def compute_constant_tables(path: Path) -> None:
-    """Rewrite an ONNX file: initializers of a single value become nodes that compute them.
+def leave_out_computable(path: Path) -> None:
+    """Rewrite an ONNX file: initializers of a single value become nodes that compute them; types are left out.
 
-    The exporter stores the zeros to which a graph adds, which take a quarter of a megabyte for 65,536 n-grams.
+    The exporter stores the zeros to which a graph adds, which take a quarter of a megabyte for 65,536 n-grams, and the
+    types and shapes of all values, which ONNX Runtime infers.
     """
     model = onnx.load(path)
     graph, nodes = model.graph, list[onnx.NodeProto]()
@@ -31,6 +32,7 @@ def compute_constant_tables(path: Path) -> None:
         graph.initializer.append(numpy_helper.from_array(np.array(values.shape), shape))
     for node in nodes:
         graph.node.insert(0, node)
+    graph.ClearField("value_info")
     path.write_bytes(model.SerializeToString())
 
 

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 TEACHER = "teacher"
 """Folder of the teacher in the run folder."""
+NUM_SHORT = 2
+"""Number of buckets with an ONNX file of their own, up to 512 bytes: a Fourier convolution of so few tokens takes a
+fraction of the time if their number is a constant."""
 
 
 class ByteTask(TwoViewTask):
@@ -109,11 +112,17 @@ class ByteTask(TwoViewTask):
 
     def graphs(self, model: nn.Module) -> tuple[ExportGraph, ...]:
         assert isinstance(model, ByteClassifier)
-        golden, outputs, buckets = golden_documents(self.length), ("logits", "contributions"), self.config.model.buckets
-        # MatMulInteger, which adds the vectors on a CPU, has no CUDA kernel.
-        fixed = model.with_fixed_shapes()
-        options = {"fixed_for_all_batches": True, "has_short": len(buckets) > 1}
-        return (ExportGraph("model", model, golden, outputs, buckets, fixed, **options),)
+        graph = ExportGraph(
+            "model",
+            model,
+            golden_documents(self.length),
+            ("logits", "contributions"),
+            self.config.model.buckets,
+            model.with_fixed_shapes(),
+            fixed_for_all_batches=True,  # MatMulInteger, which adds the vectors on a CPU, has no CUDA kernel
+            num_short=NUM_SHORT,
+        )
+        return (graph,)
 
 
 @dataclass(frozen=True)

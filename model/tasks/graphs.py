@@ -41,8 +41,9 @@ class ExportGraph:
     use `module`."""
     fixed_for_all_batches: bool = False
     """Whether CUDA uses `fixed` for every batch: `module` has operators without a CUDA kernel or waits for values."""
-    has_short: bool = False
-    """Whether the shortest bucket has an ONNX file of its own, NAME.LENGTH.onnx, in which the length is a constant."""
+    num_short: int = 0
+    """Number of the shortest buckets that have an ONNX file of their own, NAME.LENGTH.onnx, in which the length is a
+    constant; the last bucket never has."""
 
     def only(self, bucket: int) -> "ExportGraph":
         """The same graph for one bucket."""

@@ -144,7 +144,7 @@ class WordTask(TwoViewTask):
         assert isinstance(model, WordClassifier)
         golden, outputs = golden_documents(self.length), ("logits", "contributions", "known")
         buckets, fixed = self.config.model.buckets, model.with_fixed_shapes()
-        return (ExportGraph("model", model, golden, outputs, buckets, fixed, has_short=len(buckets) > 1),)
+        return (ExportGraph("model", model, golden, outputs, buckets, fixed, num_short=1),)
 
     def finish(self, model: nn.Module, final: nn.Module | None, data: DocumentSet) -> Finished:
         """Also count the known words of the validation split."""

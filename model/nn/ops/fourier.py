@@ -88,9 +88,10 @@ def short_fourier_convolution(segments: Tensor, taps: Tensor) -> Tensor:
     """
     with torch.autocast(segments.device.type, enabled=False):
         (batch, length, num_segments), n = segments.shape, taps.shape[0]
-        position = torch.arange(length, device=taps.device)
-        lag = (position - position.unsqueeze(1)) % n  # (b, b): from each position in the input to those in the output
-        matrices = taps.index_select(0, lag.flatten()).reshape(length, length, num_segments, -1)
+        # Row i of a matrix has the lags -i ... b - 1 - i. Cutting the repeated 2b lags into rows of 2b - 1 needs no
+        # table of indices, which exported graphs would store.
+        lags = torch.cat((taps[:length], taps[n - length :]))  # (2b, C): 0 ... b - 1, -b ... -1
+        matrices = lags.repeat(length, 1)[:-length].reshape(length, 2 * length - 1, num_segments, -1)[:, :length]
         matrices = matrices.permute(2, 0, 3, 1).flatten(2)  # (r, b, C / r b)
         found = segments.to(taps.dtype).permute(2, 0, 1) @ matrices  # (r, B, C / r b)
         return found.transpose(0, 1).reshape(batch, -1, length).transpose(1, 2)

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
 from artifact.backends.torchscript import SHARED, SHARED_TENSORS, load_module, tensor_constants
-from model.export.weights import SMALLEST, compute_constant_tables, share_constants, share_weights
+from model.export.weights import SMALLEST, leave_out_computable, share_constants, share_weights
 from tests.support.exported import repeated_weights
 
 TRACED = pytest.mark.filterwarnings(r"ignore:`torch\.jit\.\w+` is deprecated:DeprecationWarning")
@@ -25,22 +25,28 @@ def write(path: Path, operator: str, **weights: np.ndarray) -> None:
     for name in weights:
         nodes.append(helper.make_node(operator, [last, name], [f"{name}_out"]))
         last = f"{name}_out"
-    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [None]) for name in ("x", last)]
+    first, *inner, final = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [None])
+        for name in ("x", *(output for node in nodes for output in node.output))
+    ]
     initializers = [numpy_helper.from_array(array, name) for name, array in weights.items()]
     opset = [helper.make_opsetid("", 18)]
-    graph = helper.make_graph(nodes, "g", values[:1], values[1:], initializers)
+    graph = helper.make_graph(nodes, "g", [first], [final], initializers, value_info=inner)
     path.write_bytes(helper.make_model(graph, opset_imports=opset, ir_version=9).SerializeToString())
 
 
-def test_tables_of_one_value_are_computed(tmp_path: Path) -> None:
+def test_tables_of_one_value_and_types_are_left_out(tmp_path: Path) -> None:
     path, twos = tmp_path / "model.onnx", np.full(SMALLEST, 2, np.float32)
     write(path, "Add", w=LARGE, twos=twos, few=SMALL)
     x = np.array([1.0], np.float32)
     (before,) = onnxruntime.InferenceSession(path).run(None, {"x": x})
-    compute_constant_tables(path)
+    assert onnx.load(path).graph.value_info
+    leave_out_computable(path)
     onnx.checker.check_model(onnx.load(path), full_check=True)
     assert path.stat().st_size < LARGE.nbytes + 1024
-    assert [tensor.name for tensor in onnx.load(path).graph.initializer] == ["w", "few", "twos_shape"]
+    graph = onnx.load(path).graph
+    assert [tensor.name for tensor in graph.initializer] == ["w", "few", "twos_shape"]
+    assert not graph.value_info
     (after,) = onnxruntime.InferenceSession(path).run(None, {"x": x})
     assert np.array_equal(after, before)
 
