@@ -48,6 +48,8 @@ YOUNG_OBJECTS = 20_000
 MOST_ACCEPTED = 256
 """Maximum connections accepted per iteration of the event loop. uvloop accepts one: under overload, an iteration takes
 long, and other clients would wait for seconds."""
+ACCEPT_PAUSE_S = 0.1
+"""Time until connections are accepted again after the process had no free file descriptor, or no memory."""
 ARRIVAL_S = 0.1
 """Time for the event loop to receive connections that were made just before the server stopped listening."""
 LAST_REQUESTS_S = 2.0
@@ -55,14 +57,14 @@ LAST_REQUESTS_S = 2.0
 
 
 class _Server(uvicorn.Server):
-    """uvicorn.Server that accepts many connections at once, with another shutdown and without signal handlers.
+    """uvicorn.Server that accepts connections itself, with another shutdown and without signal handlers.
 
     At SIGTERM, the base class closes the socket at once, resets connections that have not sent a request yet, and
-    raises the signal again. This class serves these connections first.
+    raises the signal again. This class serves these connections first. It is to be run by `serve(sockets=[])`.
 
     Args:
         config: settings of uvicorn.
-        listener: listening socket, which is closed in the end; `serve` needs a duplicate, because uvicorn closes it.
+        listener: listening socket, which is closed in the end.
 
     """
 
@@ -70,6 +72,7 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._listener = listener
         self._connecting = set[asyncio.Task[Any]]()
+        self._pause: asyncio.TimerHandle | None = None
 
     @override
     @contextlib.contextmanager
@@ -82,17 +85,17 @@ class _Server(uvicorn.Server):
         """Listen."""
         await super().startup(sockets)
         self._listener.setblocking(False)
-        asyncio.get_running_loop().add_reader(self._listener, self._accept)
+        self._resume()
 
     @override
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop listening, but serve the connections that the kernel has queued."""
         asyncio.get_running_loop().remove_reader(self._listener)
-        for server in self.servers:
-            server.close()
-        with self._listener:
-            while self._accept():
-                pass
+        if self._pause is not None:
+            self._pause.cancel()
+        with self._listener, contextlib.suppress(OSError):
+            while True:
+                self._accept()
         await asyncio.gather(*self._connecting, return_exceptions=True)
         if not self.force_exit:
             await asyncio.sleep(ARRIVAL_S)
@@ -101,19 +104,33 @@ class _Server(uvicorn.Server):
                 await asyncio.sleep(0.02)
         await super().shutdown(sockets)
 
-    def _accept(self) -> bool:
-        """Accept connections that the kernel has queued; return whether there may be more."""
+    def _resume(self) -> None:
+        asyncio.get_running_loop().add_reader(self._listener, self._accept_many)
+
+    def _accept_many(self) -> None:
+        """Accept connections that the kernel has queued; pause if the process cannot have more."""
+        try:
+            for _ in range(MOST_ACCEPTED):
+                self._accept()
+        except (BlockingIOError, InterruptedError, ConnectionError):  # none is queued, or one has been closed
+            pass
+        except OSError as error:
+            if self._pause is None:
+                log.warning("new connections have to wait: %s", error.strerror)
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(self._listener)
+            self._pause = loop.call_later(ACCEPT_PAUSE_S, self._resume)
+            return
+        self._pause = None
+
+    def _accept(self) -> None:
+        """Accept one connection. Raises: BlockingIOError if none is queued; OSError."""
         loop = asyncio.get_running_loop()
-        for _ in range(MOST_ACCEPTED):
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:  # none is queued, or no descriptor is free
-                return False
-            connection.setblocking(False)
-            connecting = loop.create_task(loop.connect_accepted_socket(self._protocol, connection))
-            self._connecting.add(connecting)
-            connecting.add_done_callback(self._connecting.discard)
-        return True
+        connection, _ = self._listener.accept()
+        connection.setblocking(False)
+        connecting = loop.create_task(loop.connect_accepted_socket(self._protocol, connection))
+        self._connecting.add(connecting)
+        connecting.add_done_callback(self._connecting.discard)
 
     def _has_unused_connection(self) -> bool:
         """Whether a connection has not sent its first request yet."""
@@ -251,7 +268,6 @@ class _Lifecycle:
             http=GuardedProtocol,
             ws="none",
             lifespan="on",
-            backlog=BACKLOG,
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=max(1, round(self._settings.drain_timeout_s)),
         )
@@ -263,7 +279,7 @@ class _Lifecycle:
             loop.add_reader(parent, self._stop_orphan, parent)
         server = _Server(config, listener)
         host, port = listener.getsockname()[:2]
-        serving = asyncio.create_task(server.serve(sockets=[listener.dup()]))
+        serving = asyncio.create_task(server.serve(sockets=[]))
         stopping = asyncio.create_task(self._stop(server))
         if not self._settings.api_keys and host not in ("127.0.0.1", "::1"):
             log.warning("no api_keys are set: everyone who can reach %s can send requests", host)

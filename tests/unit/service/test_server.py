@@ -2,13 +2,15 @@
 
 import asyncio
 import contextlib
+import errno
+import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 import uvicorn
@@ -144,24 +146,89 @@ async def _no_application(scope: Scope, receive: Receive, send: Send) -> None:
 
 def test_many_connections_are_accepted_per_iteration_of_the_event_loop() -> None:
     async def iterations(listener: socket.socket, connections: int) -> int:
-        server = _Server(uvicorn.Config(_no_application, lifespan="off", http=GuardedProtocol), listener)
-        serving = asyncio.create_task(server.serve(sockets=[listener.dup()]))
-        while not server.started:  # noqa: ASYNC110  # uvicorn has no event
-            await asyncio.sleep(0)
-        with contextlib.ExitStack() as clients:
-            for _ in range(connections):
-                clients.enter_context(socket.create_connection(listener.getsockname()))
-            passed = 0
-            while len(server.server_state.connections) < connections:
-                await asyncio.sleep(0)
-                passed += 1
-            server.should_exit = server.force_exit = True
-            await serving
+        async with serving(listener) as server:
+            with connected(listener, connections):
+                passed = 0
+                while len(server.server_state.connections) < connections:
+                    await asyncio.sleep(0)
+                    passed += 1
         return passed
 
     with bind("127.0.0.1", 0) as listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         listener.listen(MOST_ACCEPTED)
-        assert runner.run(iterations(listener, MOST_ACCEPTED)) < 32  # uvloop alone takes as many as there are
+        assert runner.run(iterations(listener, MOST_ACCEPTED)) < 32  # uvloop takes as many as there are
+
+
+class Exhausted(socket.socket):
+    """A listening socket of a process that has no free descriptor at first."""
+
+    failures = 0
+    """Number of times that `accept` will fail."""
+    calls = 0
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        self.calls += 1
+        if self.calls <= self.failures:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return super().accept()
+
+
+@pytest.fixture
+def exhausted() -> Iterator[Exhausted]:
+    with Exhausted() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener
+
+
+async def test_event_loop_does_not_spin_without_a_free_descriptor(
+    exhausted: Exhausted, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("service.server.ACCEPT_PAUSE_S", 3600)
+    exhausted.failures = 10**9
+    async with serving(exhausted):
+        with connected(exhausted, 3):
+            while not exhausted.calls:  # noqa: ASYNC110  # the class has no event
+                await asyncio.sleep(0)
+            for _ in range(1000):
+                await asyncio.sleep(0)
+            assert exhausted.calls == 1
+    assert "new connections have to wait: Too many open files" in caplog.text
+
+
+async def test_connections_wait_for_a_free_descriptor(
+    exhausted: Exhausted, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("service.server.ACCEPT_PAUSE_S", 0)
+    exhausted.failures = 3
+    async with serving(exhausted) as server:
+        with connected(exhausted, 5):
+            while len(server.server_state.connections) < 5:  # noqa: ASYNC110  # uvicorn has no event
+                await asyncio.sleep(0)
+    assert caplog.text.count("new connections have to wait") == 1
+
+
+@contextlib.asynccontextmanager
+async def serving(listener: socket.socket) -> AsyncIterator[_Server]:
+    """A server on a listening socket, stopped at the end of the block."""
+    server = _Server(uvicorn.Config(_no_application, lifespan="off", http=GuardedProtocol), listener)
+    running = asyncio.create_task(server.serve(sockets=[]))
+    while not server.started:  # noqa: ASYNC110  # uvicorn has no event
+        await asyncio.sleep(0)
+    try:
+        yield server
+    finally:
+        server.should_exit = server.force_exit = True
+        await running
+
+
+@contextlib.contextmanager
+def connected(listener: socket.socket, count: int) -> Iterator[None]:
+    """Open connections to a listening socket."""
+    with contextlib.ExitStack() as clients:
+        for _ in range(count):
+            clients.enter_context(socket.create_connection(listener.getsockname()))
+        yield
 
 
 def test_address_that_is_not_shared_is_in_use() -> None:
