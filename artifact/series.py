@@ -336,7 +336,7 @@ def calibrate(errors: NDArray[np.float32], levels: Sequence[float]) -> Calibrati
 
 
 def parse_frequency(text: str) -> Step:
-    """Parse a time step: an optional count and s, min, h, d, b (business days), w, mo, q or y, such as 10min or 1mo.
+    """Parse a time step: an optional count and ms, s, min, h, d, b (business days), w, mo, q or y, such as 10min.
 
     pandas' aliases (10T, H, 7D, MS, W-SUN, QS-OCT) are read, too. Raises: InvalidInput.
     """
@@ -344,8 +344,8 @@ def parse_frequency(text: str) -> Step:
     if found is None:
         raise InvalidInput.at(
             "frequency",
-            "expected an optional number and one of s, min, h, d, b (business days), w, mo, q, y, such as 10min, 7d or "
-            "1mo",
+            "expected an optional number and one of ms, s, min, h, d, b (business days), w, mo, q, y, such as 10min, "
+            "7d or 1mo; or an alias of pandas, such as MS",
         )
     return UNITS[found[2] or found[3] or found[4]] * int(found[1] or 1)
 

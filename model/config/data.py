@@ -194,7 +194,7 @@ def _frequency(value: str) -> str:
         _ = value in ("", IRREGULAR) or parse_frequency(value)
     except InvalidInput:
         raise ValueError(
-            "must be a number and one of s, min, h, d, b (business days), w, mo, q, y, such as 15min or 1mo, not "
+            "must be a number and one of ms, s, min, h, d, b (business days), w, mo, q, y, such as 15min or 1mo, not "
             f"{value!r}"
         ) from None
     return value

@@ -122,9 +122,18 @@ def failure(error: BaseException, path: str) -> Failure:
     if isinstance(error, HTTPException):  # no such path, method not allowed; or from a route of the application
         phrase = responses.get(error.status_code, "Error")
         code = phrase.lower().replace(" ", "_")
-        return Failure(error.status_code, path, code, phrase, error.detail, headers=dict(error.headers or {}))
+        detail = _hint(error) if error.detail == phrase else error.detail
+        return Failure(error.status_code, path, code, phrase, detail, headers=dict(error.headers or {}))
     detail = "the server failed; its log has the cause under this request id"
     return Failure(500, path, "internal", "Internal error", detail)
+
+
+def _hint(error: HTTPException) -> str:
+    """What to do about an error for which Starlette gives no detail."""
+    if error.status_code == 404:
+        return "no such path; GET /openapi.json lists all"
+    allowed = (error.headers or {}).get("Allow")
+    return f"the methods of this path are: {allowed}" if allowed else error.detail
 
 
 def _invalid_parameters(error: RequestValidationError) -> LongdocError:

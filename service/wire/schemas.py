@@ -12,6 +12,7 @@ from pydantic import (
     Tag,
     WithJsonSchema,
 )
+from pydantic_core import PydanticCustomError
 
 from artifact.documents import OnOverflow
 from artifact.series import parse_frequency
@@ -282,10 +283,20 @@ class MatchOptions(_Request):
     """How to read documents longer than the model reads."""
 
 
+def _read_pair(pair: object) -> tuple[object, ...]:
+    """Check that a pair is a list of two."""
+    if isinstance(pair, list) and len(pair) == 2:
+        return tuple(pair)
+    raise PydanticCustomError("pair", "Input should be a list of two strings, the documents of a pair")
+
+
+Pair = Annotated[tuple[str, str], BeforeValidator(_read_pair)]
+
+
 class ScoreRequest(MatchOptions):
     """Body of `POST /v1/score` as JSON."""
 
-    pairs: Annotated[list[tuple[str, str]], up_to(MAX_TEXTS // 2, "max_documents")]
+    pairs: Annotated[list[Pair], up_to(MAX_TEXTS // 2, "max_documents")]
     """Pairs of documents."""
 
 

@@ -236,7 +236,7 @@ def ranking(*documents: object, query: object = "a query", **options: object) ->
         ("score", pairs(), 422, "pairs"),
         ("score", {"pairs": SECRET}, 422, "pairs"),
         ("score", pairs(SECRET), 422, "pairs.0"),
-        ("score", pairs([SECRET]), 422, "pairs.0.1"),
+        ("score", pairs([SECRET]), 422, "pairs.0"),
         ("score", pairs([SECRET] * 3), 422, "pairs.0"),
         ("score", pairs({"a": SECRET, "b": SECRET}), 422, "pairs.0"),
         ("score", pairs([SECRET, 5]), 422, "pairs.0.1"),

@@ -175,7 +175,7 @@ def test_invalid_field_of_a_matcher_is_rejected(matcher: Path, change: Callable[
         (lambda raw: raw.update(min_observations=1), "min_observations"),
         (lambda raw: raw.update(min_observations=raw["context_length"] + 1), "min_observations"),
         (lambda raw: raw.pop("frequency"), "frequency"),
-        (lambda raw: raw.update(frequency="1month"), "expected an optional number and one of s, min, h, d, b"),
+        (lambda raw: raw.update(frequency="1month"), "expected an optional number and one of ms, s, min, h, d, b"),
         (lambda raw: raw.pop("calibration"), "calibration"),
         (lambda raw: raw["calibration"].update(path="/etc/passwd"), "calibration.path"),
         (lambda raw: raw["calibration"].update(path="none.npz"), "none.npz is missing"),

@@ -846,7 +846,11 @@ def lines_with(number: int, line: str) -> Callable[[list[str]], list[str]]:
 @pytest.mark.parametrize(
     ("change", "arguments", "message"),
     [
-        (lambda lines: lines, ["--frequency", "fortnightly"], "data.frequency must be a number and one of s, min, h"),
+        (
+            lambda lines: lines,
+            ["--frequency", "fortnightly"],
+            "data.frequency must be a number and one of ms, s, min, h",
+        ),
         (lines_with(9, "2024-01-01T07:00:00,,x"), ["--fill"], "{path}: cells that are not finite numbers (1): line 9 "),
         (lambda lines: lines, ["--time-column", "date"], "{path}:1: no column 'date'; columns: time, c0, c1"),
         (lambda lines: [line.rpartition(",")[0] + ",3" for line in lines], [], "{path}: column 3 is constant"),

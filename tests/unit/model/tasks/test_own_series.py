@@ -138,7 +138,7 @@ def test_given_context_alone_is_enough(context: int, tmp_path: Path, capsys: pyt
         ),
         ({"model.context_length": '"long"'}, "model.context_length must be an integer"),
         ({"model.prediction_length": 0}, "model.prediction_length must be at least 1, not 0"),
-        ({"data.frequency": '"hourly"'}, "data.frequency must be a number and one of s, min, h, "),
+        ({"data.frequency": '"hourly"'}, "data.frequency must be a number and one of ms, s, min, h, "),
         ({"data.train_fraction": 0.95}, "train_fraction and validation_fraction must leave rows for the test split"),
     ],
 )

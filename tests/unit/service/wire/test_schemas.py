@@ -55,3 +55,10 @@ def test_error_names_the_wrong_value(schema: type[BaseModel], value: dict[str, A
 def test_id_that_cannot_be_returned_unchanged_is_rejected(name: object) -> None:
     with pytest.raises(ValidationError):
         BulkLine.model_validate({"id": name, "text": "a"}, strict=True)
+
+
+@pytest.mark.parametrize("pair", ["ab", ["a"], ["a", "b", "c"], {"a": "x", "b": "y"}, None])
+def test_error_says_what_a_pair_is(pair: object) -> None:
+    with pytest.raises(ValidationError, match="a list of two strings, the documents of a pair") as caught:
+        ScoreRequest.model_validate({"pairs": [["a", "b"], pair]})
+    assert [error["loc"] for error in caught.value.errors()] == [("pairs", 1)]
