@@ -109,7 +109,9 @@ def test_optimised_nodes_take_parts_by_name_then_outputs_then_neighbours() -> No
 def test_shipped_file_has_the_names_and_operators_of_a_new_export(name: str) -> None:
     folder = version_folder(ROOT / "exports" / name)
     nodes, exported = file_nodes(onnx.load(folder / "model.onnx").graph), export_nodes(build(folder))
-    assert [(one.name, one.operator) for one in nodes] == [(one.name, one.operator) for one in exported]
-    found = attribute(nodes, exported)
-    assert found.same == len(nodes)
-    assert len(found.parts) >= 0.97 * len(nodes)
+    named = [one for one in nodes if one.name]  # others compute tables of one value
+    assert {one.operator for one in nodes if not one.name} <= {"ConstantOfShape"}
+    assert [(one.name, one.operator) for one in named] == [(one.name, one.operator) for one in exported]
+    found = attribute(named, exported)
+    assert found.same == len(named)
+    assert len(found.parts) >= 0.97 * len(named)
