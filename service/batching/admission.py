@@ -118,7 +118,7 @@ class Admission:
         wait_s = self._wait_s(queue, priority, seconds)
         if wait_s > SAFETY_FACTOR * left_s:
             message = (
-                f"the estimated wait of {wait_s:.2f} s is over half of the {max(0.0, left_s):.2f} s to the deadline"
+                f"the estimated wait of {wait_s:.3g} s is over half of the {max(0.0, left_s):.3g} s to the deadline"
             )
             is_slow = wait_s > SAFETY_FACTOR * server_limit(left_s)
             return Rejection("too_late" if is_slow else "client_deadline", Overloaded(message, self.retry_after_s()))

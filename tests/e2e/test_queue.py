@@ -103,7 +103,7 @@ def test_whole_queue_runs_on_a_cpu_and_is_done_once(tmp_path: Path) -> None:
     shown = log.read_text()
     assert re.findall(r"^queue: (\S+): complete after", shown, re.MULTILINE) == [job.name for job in JOBS]
     before = content(tmp_path)
-    assert {path.parent.name for path in before} == {"gpu", "lra", "lra_rates", "attention_speed_gpu"}
+    assert {path.parent.name for path in before} == {"gpu", "lra", "lra_rates", "attention_speed_gpu", "bytes"}
     assert {path.name for path in before} == {"data.json", "report.md", "chart.webp"}
 
     process = start(tmp_path, log := tmp_path / "second.log")
