@@ -187,7 +187,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
             yield
     finally:
         app.state.runtime = given  # so that the next lifespan, as in the next test, loads the models again
-        if app.state.tracing is not None and not runtime.must_stop_now:
+        if app.state.tracing is not None and not runtime.must_stop_now.is_set():
             app.state.tracing.close()
 
 
@@ -214,9 +214,9 @@ async def _answer_error(request: Request, error: Exception) -> Response:
     is_wrapped = isinstance(error, HTTPException) and error.detail == UNREADABLE
     if is_wrapped and isinstance(error.__cause__, ClientDisconnect | LongdocError):
         raise error.__cause__
+    if isinstance(error, HTTPException) and error.status_code == 405:
+        error.headers = {**(error.headers or {}), "Allow": ", ".join(_methods(request))}
     response = error_response(request.scope, error, DIALECTS)
-    if response.status_code == 405:
-        response.headers["Allow"] = ", ".join(_methods(request))
     clear_tracebacks(error)
     return response
 

@@ -37,8 +37,8 @@ class Runtime:
         self.parser = Parser(settings, metrics)
         self.uploads = 0
         """NDJSON uploads that are being answered."""
-        self.must_stop_now = False
-        """Whether requests in flight are not waited for when the server stops."""
+        self.must_stop_now = asyncio.Event()
+        """Set if requests in flight are not waited for when the server stops."""
 
     @classmethod
     def load(cls, settings: Settings, metrics: Metrics | None = None, required: Collection[str] | None = None) -> Self:
@@ -78,16 +78,18 @@ class Runtime:
         finally:
             for task in tasks:
                 task.cancel()
-            if not self.must_stop_now:
-                await self._drain()
+            await self._drain()
             self.close()
 
     async def _drain(self) -> None:
-        """Wait for the requests in flight."""
-        try:
-            await asyncio.wait_for(self.engine.drain(), self.settings.drain_timeout_s)
-        except TimeoutError:
-            log.error("requests were still in flight after drain_timeout_s = %g", self.settings.drain_timeout_s)
+        """Wait for the requests in flight, unless the server must stop now."""
+        waits = [asyncio.ensure_future(wait) for wait in (self.must_stop_now.wait(), self.engine.drain())]
+        timeout_s = self.settings.drain_timeout_s
+        done, pending = await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        for wait in pending:
+            wait.cancel()
+        if not done:
+            log.error("requests were still in flight after drain_timeout_s = %g", timeout_s)
 
     def close(self) -> None:
         """End the threads and the parser's processes, without waiting for batches that are being computed."""

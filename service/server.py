@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import gc
 import importlib
 import logging
@@ -48,8 +49,13 @@ YOUNG_OBJECTS = 20_000
 MOST_ACCEPTED = 256
 """Maximum connections accepted per iteration of the event loop. uvloop accepts one: under overload, an iteration takes
 long, and other clients would wait for seconds."""
-ACCEPT_PAUSE_S = 0.1
-"""Time until connections are accepted again after the process had no free file descriptor, or no memory."""
+ACCEPT_PAUSE_S = 0.01
+"""Time until connections are accepted again after an error, which is mostly that no file descriptor is free."""
+OF_CONNECTION = (
+    errno.ECONNABORTED, errno.EPROTO, errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH,
+    errno.ENOPROTOOPT, errno.EOPNOTSUPP,
+)  # fmt: skip
+"""errno values of a connection that has failed before it was accepted (accept(2), "Error handling")."""
 ARRIVAL_S = 0.1
 """Time for the event loop to receive connections that were made just before the server stopped listening."""
 LAST_REQUESTS_S = 2.0
@@ -73,6 +79,7 @@ class _Server(uvicorn.Server):
         self._listener = listener
         self._connecting = set[asyncio.Task[Any]]()
         self._pause: asyncio.TimerHandle | None = None
+        """Ends the pause. It stays set until accepting succeeds, so that the log tells of an error once."""
 
     @override
     @contextlib.contextmanager
@@ -94,43 +101,51 @@ class _Server(uvicorn.Server):
         if self._pause is not None:
             self._pause.cancel()
         with self._listener, contextlib.suppress(OSError):
-            while True:
-                self._accept()
+            for _ in range(BACKLOG):
+                if not self._accept():
+                    break
         await asyncio.gather(*self._connecting, return_exceptions=True)
         if not self.force_exit:
             await asyncio.sleep(ARRIVAL_S)
             until = time.monotonic() + LAST_REQUESTS_S
-            while self._has_unused_connection() and time.monotonic() < until:  # noqa: ASYNC110  # uvicorn has no event
-                await asyncio.sleep(0.02)
+            while self._has_unused_connection() and time.monotonic() < until and not self.force_exit:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)  # uvicorn has no event
         await super().shutdown(sockets)
 
     def _resume(self) -> None:
         asyncio.get_running_loop().add_reader(self._listener, self._accept_many)
 
     def _accept_many(self) -> None:
-        """Accept connections that the kernel has queued; pause if the process cannot have more."""
+        """Accept connections that the kernel has queued; pause after an error."""
         try:
             for _ in range(MOST_ACCEPTED):
-                self._accept()
-        except (BlockingIOError, InterruptedError, ConnectionError):  # none is queued, or one has been closed
-            pass
+                if not self._accept():
+                    break
         except OSError as error:
             if self._pause is None:
                 log.warning("new connections have to wait: %s", error.strerror)
             loop = asyncio.get_running_loop()
             loop.remove_reader(self._listener)
             self._pause = loop.call_later(ACCEPT_PAUSE_S, self._resume)
-            return
-        self._pause = None
+        else:
+            self._pause = None
 
-    def _accept(self) -> None:
-        """Accept one connection. Raises: BlockingIOError if none is queued; OSError."""
+    def _accept(self) -> bool:
+        """Accept a connection; return whether one was queued. Raises: OSError that is not of the connection."""
         loop = asyncio.get_running_loop()
-        connection, _ = self._listener.accept()
+        try:
+            connection, _ = self._listener.accept()
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno in OF_CONNECTION:
+                return True
+            raise
         connection.setblocking(False)
         connecting = loop.create_task(loop.connect_accepted_socket(self._protocol, connection))
         self._connecting.add(connecting)
         connecting.add_done_callback(self._connecting.discard)
+        return True
 
     def _has_unused_connection(self) -> bool:
         """Whether a connection has not sent its first request yet."""
@@ -247,7 +262,7 @@ class _Lifecycle:
     - SIGTERM or SIGHUP: the server is no longer ready. Requests are still accepted for `drain_delay_s`; then the socket
       closes, and requests in flight have `drain_timeout_s` to finish.
     - SIGINT, a crash of the backend, or the end of a worker's parent: the same without the delay.
-    - A second signal stops the server at once.
+    - A second SIGTERM or SIGINT stops the server at once.
     """
 
     def __init__(self, app: "FastAPI", settings: Settings, runtime: Runtime, grpc: "GrpcServer | None") -> None:
@@ -286,10 +301,9 @@ class _Lifecycle:
         log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
         await serving
         if self._grpc is not None:
-            await (self._grpc.stop_now() if server.force_exit else self._grpc.stopped())
+            await self._grpc.stopped()
         stopping.cancel()
         if server.force_exit:  # uvicorn then leaves out the end of the application's lifespan
-            self._runtime.must_stop_now = True
             await server.lifespan.shutdown()
         log.info("stopped")
 
@@ -317,6 +331,9 @@ class _Lifecycle:
         second = second or (await self._second_signal() if first else await signalled)
         log.warning("%s: stopping at once", second.name)
         server.force_exit = True
+        self._runtime.must_stop_now.set()
+        if self._grpc is not None:
+            await self._grpc.stop_now()
 
     async def _second_signal(self) -> signal.Signals:
         """The next signal. SIGHUP is skipped: when a terminal closes, it and its shell may both send one."""

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from artifact.backends import create_backend
-from artifact.backends.onnx import load_session
+from artifact.backends.base import InferenceBackend
 from artifact.documents import pad_rows
 from artifact.exports import read_manifest, version_folder
 from benchmarks.lib.benchmark import Benchmark, add_data_dir
@@ -31,7 +31,7 @@ from benchmarks.models.runs import Case
 from model.config.data import DocumentsConfig
 from model.config.recipes import find_recipe, load_recipe
 from model.data.documents import load_documents
-from model.export.graphs import onnx_program
+from model.export.graphs import eager, write_graph
 from model.nn.classifier import ByteClassifier
 from model.tasks import task_of
 from model.tasks.bytes import ByteTask
@@ -64,23 +64,21 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
         for name in SHIPPED:
             manifest = read_manifest(version := version_folder(Path("exports") / name))
             backend, versions[name] = create_backend(manifest, version, device="cpu"), manifest.version
-            turns |= {(name, n): functools.partial(second, backend.run, text, n) for n in LENGTHS}
+            turns |= {(name, n): functools.partial(cpu_seconds, backend, text, n) for n in LENGTHS}
         for case in (case for case in CASES if case.name in UNTRAINED):
-            path = Path(folder) / f"{case.folder}.onnx"
-            write(case, text, path)
-            run = functools.partial(load_session(path, ["CPUExecutionProvider"]).run, None)
+            backend = exported(case, text, Path(folder) / case.folder)
             name = case.name.removesuffix(ONE_EPOCH)
-            turns |= {(name, n): functools.partial(second, run, text, n) for n in LENGTHS}
+            turns |= {(name, n): functools.partial(cpu_seconds, backend, text, n) for n in LENGTHS}
         seconds = interleave(turns, args.rounds, warm_up=3)
     rows = [{"model": name, "bytes": n, "seconds": float(np.median(of))} for (name, n), of in seconds.items()]
     yield {"versions": versions, "rows": rows}
 
 
-def second(run: Callable[[Inputs], Any], text: bytes, length: int) -> float:
-    """CPU seconds of the last document of a length in a text, after the one before it."""
-    run(inputs(text[-2 * length : -length], length))
+def cpu_seconds(backend: InferenceBackend, text: bytes, length: int) -> float:
+    """CPU seconds of the last document of a length in a text, after the one before it was computed."""
+    backend.run(inputs(text[-2 * length : -length], length))
     document = inputs(text, length)
-    return timed(lambda: run(document), time.process_time)
+    return timed(lambda: backend.run(document), time.process_time)
 
 
 def inputs(text: bytes, length: int) -> Inputs:
@@ -88,8 +86,8 @@ def inputs(text: bytes, length: int) -> Inputs:
     return dict(zip(("bytes", "lengths"), pad_rows([text[-length:]], length), strict=True))
 
 
-def write(case: Case, text: bytes, path: Path) -> None:
-    """Write the graph of a case with random weights."""
+def exported(case: Case, text: bytes, folder: Path) -> InferenceBackend:
+    """The export of a case with random weights to a new folder."""
     task = task_of(load_recipe(find_recipe(case.recipe), list(case.overrides)))
     assert isinstance(task, ByteTask)
     task = task.knowing(labels=["negative", "positive"], **{HAS_VECTOR_VIEW: True})
@@ -104,7 +102,9 @@ def write(case: Case, text: bytes, path: Path) -> None:
     weights = np.random.default_rng(0).standard_normal((len(frequent), 2))
     model.ngram_view.fill(frequent, np.ones(len(frequent)), weights, np.zeros(2), prior=1.0)
     model.quantise()
-    onnx_program(task.graphs(model)[0], model).save(path, external_data=False)
+    source = task.graphs(model)[0]
+    folder.mkdir()
+    return create_backend(write_graph(source, eager(source), folder), folder, device="cpu")
 
 
 def report(record: Record) -> str:

@@ -1,9 +1,9 @@
 """`python -m benchmarks.models.inference_paths`: inference speed of the classifier on this CPU, by runtime.
 
 Compares eager PyTorch, the plain ONNX export in ONNX Runtime, TorchScript (traced and frozen) and `torch.compile`
-for the paper's model with random weights. ONNX Runtime computes a batch with several threads, and as the service does:
-each thread has a part of the documents. The measurements are interleaved, so that changes of clock or load affect all
-runtimes alike, with pauses between them.
+for the paper's model with random weights. ONNX Runtime is measured twice: with several threads for a batch, and as it
+is served, each thread with a part of the documents. The measurements are interleaved, so that changes of clock or load
+affect all runtimes alike, with pauses between them.
 """
 
 import argparse

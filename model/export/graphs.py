@@ -43,11 +43,11 @@ def check_graph(source: ExportGraph, graph: Graph, outputs: Arrays, folder: Path
 
 def fitting(golden: Arrays, outputs: Arrays, bucket: int) -> tuple[Arrays, Arrays]:
     """Golden inputs and outputs of the rows that fit into a bucket, with the inputs cut to its length."""
-    rows, *_ = golden
-    if "lengths" not in golden or golden[rows].shape[1] == bucket:
+    first, *_ = golden
+    if "lengths" not in golden or golden[first].shape[1] == bucket:
         return golden, outputs
     kept = golden["lengths"] <= bucket
-    inputs = {rows: golden[rows][kept, :bucket], "lengths": golden["lengths"][kept]}
+    inputs = {first: golden[first][kept, :bucket], "lengths": golden["lengths"][kept]}
     return inputs, {name: output[kept] for name, output in outputs.items()}
 
 
@@ -58,7 +58,7 @@ def eager(source: ExportGraph) -> Arrays:
 
 
 def write_graph(source: ExportGraph, outputs: Arrays, folder: Path) -> Graph:
-    """Write NAME.onnx, NAME.ts (traced, frozen) and, if they differ, NAME.fixed.onnx and those of short buckets.
+    """Write NAME.onnx, NAME.ts (traced, frozen), NAME.fixed.onnx if CUDA needs it, NAME.LENGTH.onnx of short buckets.
 
     Returns their description. Weights that NAME.onnx also holds are stored there only.
     """
@@ -126,7 +126,7 @@ def _describe(
 
 
 def _write_onnx(source: ExportGraph, module: nn.Module, path: Path, *others: Path) -> None:
-    """Write an ONNX file for any number of rows and for all buckets; weights that `others` hold are references."""
+    """Write an ONNX file for any number of rows and the buckets of a graph; weights in `others` are references."""
     program = onnx_program(source, module)
     for node in program.model.graph:
         node.metadata_props.clear()  # stack traces contain local paths

@@ -1,4 +1,4 @@
-"""Size of the files: what can be computed, and weights shared with an ONNX file. Used by `model.export.graphs`."""
+"""Makes files smaller: leaves out what can be computed, and shares weights. Used by `model.export.graphs`."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ SMALLEST = 1024
 
 
 def leave_out_computable(path: Path) -> None:
-    """Rewrite an ONNX file: initializers of a single value become nodes that compute them; types are left out.
+    """Rewrite an ONNX file: initializers that repeat one value become nodes that compute them; types are left out.
 
     The exporter stores the zeros to which a graph adds, which take a quarter of a megabyte for 65,536 n-grams, and the
     types and shapes of all values, which ONNX Runtime infers.

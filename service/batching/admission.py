@@ -13,7 +13,8 @@ LONGEST_RETRY_S = 60
 MARGIN = 2.0
 """Assumed cost of a request whose rows are not known, in average requests."""
 LINES_SHARE = 0.5
-"""Share of the queue that lines of uploads may fill; they wait for room, and other requests would get 429."""
+"""Share of the queue up to which lines of uploads are admitted. They wait for room; without this limit they would keep
+the queue full, and other requests would get 429."""
 SAFETY_FACTOR = 0.5
 """Maximum estimated wait, as a share of the time left. Estimates err, and everything is slower under load."""
 
@@ -108,13 +109,10 @@ class Admission:
             is_line: whether it has lines of an upload.
 
         """
-        waiting_rows = self._foreground.waiting_rows + self._background.waiting_rows
-        if not waiting_rows:
+        if (full := self._over_limits(rows, size, LINES_SHARE if is_line else 1.0)) is not None:
+            return full
+        if not self._foreground.waiting_rows + self._background.waiting_rows:
             return None
-        waiting_bytes, limits = self._foreground.waiting_bytes + self._background.waiting_bytes, self._limits
-        share = LINES_SHARE if is_line else 1.0
-        if waiting_rows + rows > share * limits.queue_rows or waiting_bytes + size > share * limits.queue_bytes:
-            return Rejection("overloaded", Overloaded(f"{waiting_rows} rows wait already", self.retry_after_s()))
         wait_s = self._wait_s(queue, priority, seconds)
         if wait_s > SAFETY_FACTOR * left_s:
             message = (
@@ -136,10 +134,19 @@ class Admission:
 
         """
         queue = self._background if is_long else self._foreground
-        if not queue.waiting_rows:
-            return None
         # Rows and their sizes are not known: the request counts as one row of one byte.
+        if not queue.waiting_rows:
+            return self._over_limits(1, 1)
         return self.rejection(queue, queue.interactive, left_s, 1, 1, MARGIN * self._cost.request_seconds)
+
+    def _over_limits(self, rows: int, size: int, share: float = 1.0) -> Rejection | None:
+        """The rejection of rows beyond a share of the queue; an empty queue admits any number."""
+        waiting_rows = self._foreground.waiting_rows + self._background.waiting_rows
+        waiting_bytes = self._foreground.waiting_bytes + self._background.waiting_bytes
+        most_rows, most_bytes = share * self._limits.queue_rows, share * self._limits.queue_bytes
+        if not waiting_rows or (waiting_rows + rows <= most_rows and waiting_bytes + size <= most_bytes):
+            return None
+        return Rejection("overloaded", Overloaded(f"{waiting_rows} rows wait already", self.retry_after_s()))
 
     def retry_after_s(self) -> int:
         """Seconds until the current queues are computed, estimated from the measured time per row."""

@@ -8,10 +8,10 @@
 
 There is no batching delay: as soon as a slot is free, it computes the rows that are queued in its lane. Rows that
 arrive while all slots are busy form the next batches. The thread that has computed a batch takes the next one from the
-queue itself, so that a slot does not wait for the event loop. If the event loop has not got the outputs of several
-batches yet, the slots of further ones stay taken until it has theirs: the threads would otherwise take the processor
-time that it needs to answer. The time per row of each bucket is measured continuously. A request that would miss its
-deadline is rejected at once, and a queued row that can no longer meet its deadline is not computed.
+queue itself, so that a slot does not wait for the event loop. While the event loop has yet to receive the outputs
+of several batches, a batch that ends keeps its slot until its own are received: the threads would otherwise take the
+processor time that the loop needs to answer. The time per row of each bucket is measured continuously. A request that
+would miss its deadline is rejected at once, and a queued row that can no longer meet its deadline is not computed.
 
 Invariants, each a property test in tests/unit/service/batching/test_batcher.py:
 - every accepted request ends exactly once: with outputs, an error, or the cancellation of its caller;
@@ -81,7 +81,8 @@ class Batcher:
         run: computes one batch.
         buckets: row lengths that `run` can compute, ascending.
         limits: limits of the queue and of batches.
-        foreground: at least `limits.slots` threads for `run`.
+        foreground: at least `limits.slots` threads for `run`, which other models share: the time of a batch includes
+            waiting for one.
         background: as many threads for batches of the background.
         metrics: metrics of the model.
         on_crash: called when the backend has crashed.
@@ -181,8 +182,8 @@ class Batcher:
             deadline: on the clock of the event loop; a ClientLimit if it is the client's.
             bulk: whether the request has lines of an upload. Like one with more than BULK_ROWS rows, it then has a
                 lower weight.
-            waits: whether such a request waits for room in the queue until its deadline, one behind the other. If it
-                does not, `Overloaded` is not counted, because the upload repeats the lines.
+            waits: whether such a request waits for room in the queue until its deadline, one behind the other. Without
+                it, `Overloaded` is not counted: the upload sends the lines again, one by one.
 
         Raises: Overloaded, ShuttingDown, NotReady at once; DeadlineExceeded, InferenceFailed, NonFiniteOutput later.
 
@@ -448,7 +449,7 @@ class Batcher:
     def _succeed(self, batch: Batch, outputs: Floats, ended: float, freed: float) -> None:
         """Record the time of a batch that ended at `ended`, and whose slot was free at `freed`; deliver its outputs."""
         entries = batch.entries
-        # Without pauses of the process.
+        # A pause of the process counts as one tick at most.
         seconds, undelivered_s = min(ended - batch.started, (batch.ticks + 1) * TICK_S), min(freed - ended, TICK_S)
         with self._lock:
             self._cost.record_batch(batch.bucket, (seconds + undelivered_s) / len(entries))

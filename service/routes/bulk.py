@@ -56,7 +56,7 @@ MAX_PENDING_BYTES = 8 * 2**20
 GROUP_BYTES = 4096
 """Maximum size of a line and of the details in its answer, if the line is computed together with others."""
 WRITE_BYTES = 64 * 1024
-"""Answers are sent in one write up to this size; it is copied, and copies do not count as held."""
+"""Answers that are ready are joined until they have this size; they are copied, and copies do not count as held."""
 BLANK_LINES = re.compile(rb"\n[ \t\r\v\f\n]*\n")
 """Blank lines after a line. A small compressed body can contain millions; handling each one would take seconds."""
 POLL_S = 1.0
@@ -106,16 +106,21 @@ class BulkResponse(Response, ABC, Generic[T]):
         """The answer to a line. Raises: LongdocError."""
 
     async def answers(self, contents: Sequence[T]) -> Sequence[dict[str, Any] | BaseException]:
-        """The answers to at most `most_together` lines, each computed alone, or why there is none.
+        """The answers to at most `most_together` lines, or the error of each.
 
-        A method that computes them together raises LongdocError if one of them has none.
+        An override that computes them together raises LongdocError if one of them fails.
         """
         found: list[Any] = await asyncio.gather(*map(self.answer, contents), return_exceptions=True)
         return found
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the response. Raises: InvalidInput if the body has no lines; ClientDisconnect."""
+        """Send the response.
+
+        Raises: ShuttingDown if the server is draining; InvalidInput if the body has no lines; ClientDisconnect.
+        """
         del scope, receive
+        if self._engine.is_draining:
+            raise ShuttingDown("the server is shutting down; send the upload to another server")
         self._runtime.uploads += 1
         try:
             await self._stream(send)

@@ -131,9 +131,9 @@ def failure(error: BaseException, path: str) -> Failure:
 def _hint(error: HTTPException) -> str:
     """What to do about an error for which Starlette gives no detail."""
     if error.status_code == 404:
-        return "no such path; GET /openapi.json lists all"
+        return "no such path; the OpenAPI document lists all"
     allowed = (error.headers or {}).get("Allow")
-    return f"the methods of this path are: {allowed}" if allowed else error.detail
+    return f"the methods of this path: {allowed}" if allowed else error.detail
 
 
 def _invalid_parameters(error: RequestValidationError) -> LongdocError:

@@ -38,6 +38,8 @@ from tests.support.offline import Offline, OfflineForecaster, OfflineMatcher, do
 from tests.support.server import ControlledServer, Scrape, Server
 from tests.support.waiting import PATIENCE_S, wait_until
 
+NEVER_S = "3600"
+
 SHORT, LONG = b"A good film, \xff\x00 even so.", document(9000)
 ROUTE = "/v2/models/{name}/infer"
 KEY = "a-key"
@@ -451,12 +453,16 @@ def _is_refused(stub: GRPCInferenceServiceStub) -> bool:
     return False
 
 
-def test_second_signal_stops_at_once(start_controlled: Callable[..., ControlledServer]) -> None:
-    server = start_controlled("--grpc-port", "0", "--drain-delay-s", "40", "--deadline-s", "3600")
+@pytest.mark.parametrize("delay_s", [NEVER_S, "0"])
+def test_second_signal_stops_at_once(start_controlled: Callable[..., ControlledServer], delay_s: str) -> None:
+    settings = ("--drain-delay-s", delay_s, "--drain-timeout-s", NEVER_S, "--deadline-s", NEVER_S)
+    server = start_controlled("--grpc-port", "0", *settings)
     with calling(server) as stub, server.held():
         call = stub.ModelInfer.future(film(SHORT))
         server.wait_for_batches(1)
         server.drain()
+        if delay_s == "0":
+            wait_until(lambda: "Waiting for application shutdown" in server.text())
         server.send_signal()
         assert failed(call.result).code in (grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE)
         server.exit_code()

@@ -190,7 +190,7 @@ def test_repository_index_lists_the_served_models(
     assert client_of_triton.get_model_repository_index() == expected
     assert client.post("/v2/repository/index", json={"ready": True}).json() == expected
     check_error(client.post("/v2/repository/index", json={"ready": 1}), 422, "ready: Input should be a valid boolean")
-    check_error(client.get("/v2/repository/index"), 405, "the methods of this path are: POST")
+    check_error(client.get("/v2/repository/index"), 405, "the methods of this path: POST")
     for depth, status, message in ((90_000, 400, "nested too deep"), (250_000, 413, "holds 250000 lists")):
         check_error(client.post("/v2/repository/index", content=b"[" * depth + b"]" * depth), status, message)
     assert client_of_triton.is_server_live()
@@ -632,8 +632,8 @@ def test_too_large_an_answer_gets_413(client_of_triton: triton.InferenceServerCl
 def test_errors_of_other_v2_routes_have_the_same_shape(client: httpx.Client) -> None:
     check_error(client.get("/v2/models/none"), 404, "no model of that name")
     check_error(client.get("/v2/models/imdb-s3/versions/999"), 404, "served in version")
-    check_error(client.get("/v2/nothing"), 404, "no such path; GET /openapi.json lists all")
-    check_error(client.get(INFER), 405, "the methods of this path are: POST")
+    check_error(client.get("/v2/nothing"), 404, "no such path; the OpenAPI document lists all")
+    check_error(client.get(INFER), 405, "the methods of this path: POST")
     for path in ("/v2/health/live", "/v2/health/ready", "/metrics"):
         answer = client.head(path)
         assert (answer.status_code, answer.content) == (200, b"")

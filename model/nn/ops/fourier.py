@@ -62,7 +62,7 @@ def dense_fourier_convolution(segments: Tensor, kernel: Tensor, forward: Tensor,
     """
     with torch.autocast(segments.device.type, enabled=False):
         length, num_segments, num_channels = segments.shape[1], segments.shape[2], kernel.shape[1]
-        # A product with this matrix repeats segments for their channels: ONNX Runtime broadcasts short rows slowly.
+        # Segments are repeated for their channels by a product: ONNX Runtime broadcasts short rows slowly.
         repeat = torch.eye(num_segments, dtype=kernel.dtype, device=kernel.device)
         repeat = repeat.unsqueeze(2).expand(-1, -1, num_channels // num_segments).flatten(1)  # (r, C)
         if isinstance(length, torch.SymInt):  # exports of several lengths can cut the rows of a matrix only
@@ -82,14 +82,14 @@ def kernel_taps(kernel: Tensor, inverse: Tensor) -> Tensor:
 
 
 def short_fourier_convolution(segments: Tensor, taps: Tensor) -> Tensor:
-    """Same as `fourier_convolution`, by one product for each segment with the kernel's lags: O(b^2 C), for b << n.
+    """Same as `fourier_convolution`, by Toeplitz matrices of the kernel, one product a segment: O(b^2 C), for b << n.
 
     Shape:      segments (B, b, r); taps (n, C), the kernel in the time domain; returns (B, b, C).
     """
     with torch.autocast(segments.device.type, enabled=False):
         (batch, length, num_segments), n = segments.shape, taps.shape[0]
-        # Row i of a matrix has the lags -i ... b - 1 - i. Cutting the repeated 2b lags into rows of 2b - 1 needs no
-        # table of indices, which exported graphs would store.
+        # Row i of a matrix has the lags -i ... b - 1 - i: repeated and cut into rows of 2b - 1, the 2b lags shift by
+        # one from row to row. Exported graphs would store a table of indices.
         lags = torch.cat((taps[:length], taps[n - length :]))  # (2b, C): 0 ... b - 1, -b ... -1
         matrices = lags.repeat(length, 1)[:-length].reshape(length, 2 * length - 1, num_segments, -1)[:, :length]
         matrices = matrices.permute(2, 0, 3, 1).flatten(2)  # (r, b, C / r b)

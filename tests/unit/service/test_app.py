@@ -427,7 +427,8 @@ def test_last_spans_are_sent_unless_the_server_must_stop_now(
     app = create_app(TRACED, runtime=runtime_with(classifier()))
     monkeypatch.setattr(app.state.tracing, "close", lambda: closed.append(True))
     with TestClient(app):
-        app.state.runtime.must_stop_now = must_stop_now
+        if must_stop_now:
+            app.state.runtime.must_stop_now.set()
     assert closed == [True] * (not must_stop_now)
 
 

@@ -66,6 +66,19 @@ async def test_requests_in_flight_are_answered_before_the_end() -> None:
     assert not runtime.engine.is_ready
 
 
+async def test_requests_in_flight_are_no_longer_waited_for_once_the_server_must_stop() -> None:
+    model = classifier()
+    runtime = runtime_with(model, settings=Settings(drain_timeout_s=PATIENCE_S))
+    backend_of(model).gate.clear()
+    async with runtime.running():
+        asked = asyncio.create_task(infer(runtime))
+        await wait_until_async(lambda: runtime.engine.is_computing)
+        asyncio.get_running_loop().call_later(0, runtime.must_stop_now.set)
+    assert not asked.done()
+    backend_of(model).gate.set()
+    await asyncio.wait([asked])
+
+
 @pytest.mark.parametrize("must_stop_now", [False, True])
 async def test_requests_in_flight_are_waited_for_until_a_limit_or_not_at_all(
     caplog: pytest.LogCaptureFixture, *, must_stop_now: bool
@@ -77,7 +90,8 @@ async def test_requests_in_flight_are_waited_for_until_a_limit_or_not_at_all(
         async with runtime.running():
             asked = asyncio.create_task(infer(runtime))
             await wait_until_async(lambda: runtime.engine.is_computing)
-            runtime.must_stop_now = must_stop_now
+            if must_stop_now:
+                runtime.must_stop_now.set()
     assert not asked.done()
     assert ("drain_timeout_s = 0.001" in caplog.text) is not must_stop_now
     backend_of(model).gate.set()

@@ -1,8 +1,9 @@
-"""The server before it accepts requests: address, exports, collector."""
+"""The server before it answers requests: address, exports, collector, connections."""
 
 import asyncio
 import contextlib
 import errno
+import gc
 import os
 import signal
 import socket
@@ -24,6 +25,7 @@ from service.http.protocol import GuardedProtocol
 from service.server import MOST_ACCEPTED, SIGNALS, _Server, bind, obeyed_signals, serve
 from service.settings import Settings
 from tests.support.paths import ROOT
+from tests.support.waiting import PATIENCE_S
 
 COLLECTOR = "http://127.0.0.1:1"
 
@@ -37,10 +39,11 @@ def port_in_use() -> Iterator[int]:
 
 @pytest.fixture(autouse=True)
 def _switch_interval() -> Iterator[None]:
-    """Restore the switch interval of the tests."""
-    before = sys.getswitchinterval()
+    """Restore the switch interval and the garbage collection of the tests."""
+    before, thresholds = sys.getswitchinterval(), gc.get_threshold()
     yield
     sys.setswitchinterval(before)
+    gc.set_threshold(*thresholds)
 
 
 def test_port_0_selects_a_free_port() -> None:
@@ -160,16 +163,17 @@ def test_many_connections_are_accepted_per_iteration_of_the_event_loop() -> None
 
 
 class Exhausted(socket.socket):
-    """A listening socket of a process that has no free descriptor at first."""
+    """A listening socket whose `accept` fails at first."""
 
     failures = 0
-    """Number of times that `accept` will fail."""
+    """Number of times that it will fail."""
+    error = errno.EMFILE
     calls = 0
 
     def accept(self) -> tuple[socket.socket, Any]:
         self.calls += 1
         if self.calls <= self.failures:
-            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            raise OSError(self.error, os.strerror(self.error))
         return super().accept()
 
 
@@ -181,45 +185,57 @@ def exhausted() -> Iterator[Exhausted]:
         yield listener
 
 
-async def test_event_loop_does_not_spin_without_a_free_descriptor(
-    exhausted: Exhausted, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.EINVAL])
+def test_event_loop_does_not_spin_while_connections_cannot_be_accepted(
+    exhausted: Exhausted, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: int
 ) -> None:
+    async def wait() -> None:
+        async with serving(exhausted):
+            with connected(exhausted, 3):
+                while not exhausted.calls:  # noqa: ASYNC110  # the class has no event
+                    await asyncio.sleep(0)
+                for _ in range(1000):
+                    await asyncio.sleep(0)
+                assert exhausted.calls == 1
+
     monkeypatch.setattr("service.server.ACCEPT_PAUSE_S", 3600)
-    exhausted.failures = 10**9
-    async with serving(exhausted):
-        with connected(exhausted, 3):
-            while not exhausted.calls:  # noqa: ASYNC110  # the class has no event
-                await asyncio.sleep(0)
-            for _ in range(1000):
-                await asyncio.sleep(0)
-            assert exhausted.calls == 1
-    assert "new connections have to wait: Too many open files" in caplog.text
+    exhausted.failures, exhausted.error = 10**9, error
+    uvloop.run(wait())
+    assert f"new connections have to wait: {os.strerror(error)}" in caplog.text
 
 
-async def test_connections_wait_for_a_free_descriptor(
-    exhausted: Exhausted, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("error", "warnings"), [(errno.EMFILE, 1), (errno.EPERM, 1), (errno.ECONNABORTED, 0), (errno.EPROTO, 0)]
+)
+def test_connections_are_accepted_after_errors(
+    exhausted: Exhausted, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: int, warnings: int
 ) -> None:
+    async def wait() -> None:
+        async with serving(exhausted) as server:
+            with connected(exhausted, 5):
+                while len(server.server_state.connections) < 5:  # noqa: ASYNC110  # uvicorn has no event
+                    await asyncio.sleep(0)
+
     monkeypatch.setattr("service.server.ACCEPT_PAUSE_S", 0)
-    exhausted.failures = 3
-    async with serving(exhausted) as server:
-        with connected(exhausted, 5):
-            while len(server.server_state.connections) < 5:  # noqa: ASYNC110  # uvicorn has no event
-                await asyncio.sleep(0)
-    assert caplog.text.count("new connections have to wait") == 1
+    exhausted.failures, exhausted.error = 3, error
+    uvloop.run(wait())
+    assert caplog.text.count("new connections have to wait") == warnings
 
 
 @contextlib.asynccontextmanager
 async def serving(listener: socket.socket) -> AsyncIterator[_Server]:
-    """A server on a listening socket, stopped at the end of the block."""
-    server = _Server(uvicorn.Config(_no_application, lifespan="off", http=GuardedProtocol), listener)
-    running = asyncio.create_task(server.serve(sockets=[]))
-    while not server.started:  # noqa: ASYNC110  # uvicorn has no event
-        await asyncio.sleep(0)
-    try:
-        yield server
-    finally:
-        server.should_exit = server.force_exit = True
-        await running
+    """A server on a listening socket, stopped at the end of the block, which has PATIENCE_S."""
+    config = uvicorn.Config(_no_application, lifespan="off", http=GuardedProtocol, log_config=None)
+    server = _Server(config, listener)
+    async with asyncio.timeout(PATIENCE_S):
+        running = asyncio.create_task(server.serve(sockets=[]))
+        while not server.started:  # noqa: ASYNC110  # uvicorn has no event
+            await asyncio.sleep(0)
+        try:
+            yield server
+        finally:
+            server.should_exit = server.force_exit = True
+            await running
 
 
 @contextlib.contextmanager

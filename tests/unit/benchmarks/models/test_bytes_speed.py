@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from artifact.backends.onnx import load_session
 from benchmarks.lib.record import Record
 from benchmarks.models import bytes_speed
 from benchmarks.models.runs import Case
@@ -22,12 +21,11 @@ TEXT = b"one two three, and four films of five " * 40
 
 def test_graph_with_random_weights_knows_frequent_ngrams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bytes_speed, "KNOWN_BYTES", 1)
-    bytes_speed.write(Case("small", "imdb-bytes", 1, SMALL), TEXT, tmp_path / "small.onnx")
-    session = load_session(tmp_path / "small.onnx", ["CPUExecutionProvider"])
+    backend = bytes_speed.exported(Case("small", "imdb-bytes", 1, SMALL), TEXT, tmp_path / "small")
     for length in (256, 512):
         inputs = bytes_speed.inputs(TEXT, length)
         assert inputs["bytes"].tobytes() == TEXT[-length:]
-        logits, contributions = session.run(None, inputs)
+        logits, contributions = backend.run(inputs).values()
         assert (logits.shape, contributions.shape) == ((1, 2), (1, length // 256, 2))
         assert np.ptp(logits) > 0
 

@@ -124,6 +124,13 @@ def test_queued_rows_of_the_other_priority_count_by_their_share(waiting: Waiting
         assert waiting.reason(left_s=left_s, bulk=True) == reason
 
 
+def test_request_whose_rows_are_unknown_is_rejected_if_the_other_queue_is_full(waiting: Waiting) -> None:
+    waiting.put(9, size=10, background=True)
+    assert waiting.unread() is None
+    waiting.put(1, size=10, background=True)
+    assert waiting.unread() == "overloaded"
+
+
 def test_limits_hold_for_both_queues_together(waiting: Waiting) -> None:
     waiting.put(4, size=10)
     waiting.put(5, size=10, background=True)

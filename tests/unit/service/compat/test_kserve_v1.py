@@ -192,7 +192,7 @@ async def test_other_errors_have_the_same_shape() -> None:
         (malformed, 400, "the body is not valid JSON in UTF-8"),
         (compressed, 415, "send the body without Content-Encoding, or with one of gzip, deflate"),
         (late, 422, "X-Request-Timeout-Ms must be a positive number of milliseconds"),
-        (method, 405, "the methods of this path are: POST"),
+        (method, 405, "the methods of this path: POST"),
         (broken, 500, "the backend failed on this input"),
     ):
         assert (response.status_code, response.json()) == (status, {"error": error})

@@ -383,11 +383,11 @@ async def test_disconnect_cancels_all_lines(parts: tuple[bytes, ...]) -> None:
     assert asked.runtime.metrics.registry.get_sample_value("longdoc_requests_in_flight", {"model": "mood"}) == 0
 
 
-async def test_draining_server_reads_no_more_lines() -> None:
+async def test_draining_server_refuses_new_uploads() -> None:
     async with serving(classifier()) as client:
         client.engine.begin_drain()
-        (line,) = await ask(client, lines({"text": "+"}, {"text": "+"}))
-    assert (line["index"], line["error"]["code"]) == (0, "shutting_down")
+        check_problem(refused := await post(client, lines({"text": "+"})), 503, "shutting_down")
+    assert int(refused.headers["retry-after"]) > 0
 
 
 async def test_wrong_option_is_a_problem_before_a_line_is_read() -> None:

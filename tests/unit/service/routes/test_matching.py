@@ -86,7 +86,7 @@ async def test_ranking_is_best_first_and_stable() -> None:
 @pytest.mark.parametrize(
     ("path", "body", "status", "detail"),
     [
-        ("/v1/score", {"pairs": [["++"]]}, 422, "pairs.0.1: Field required"),
+        ("/v1/score", {"pairs": [["++"]]}, 422, "pairs.0: Input should be a list of two strings"),
         ("/v1/score", {"pairs": []}, 422, "pairs: at least 1 is needed"),
         ("/v1/score", {"pairs": 3 * [["++", "++"]]}, 413, "pairs: 3; at most 2 in one request"),
         ("/v1/score", {"pairs": [["++", ""]]}, 422, "pairs.0.1: the document is empty; at least 1 byte is needed"),

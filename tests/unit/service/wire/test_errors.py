@@ -63,11 +63,11 @@ def test_router_error_keeps_its_status_and_headers() -> None:
     found = failure(HTTPException(405, headers={"Allow": "GET"}), "/v1/x")
     assert (found.status, found.code, found.title) == (405, "method_not_allowed", "Method Not Allowed")
     assert found.headers == {"Allow": "GET"}
-    assert found.detail == "the methods of this path are: GET"
+    assert found.detail == "the methods of this path: GET"
 
 
 def test_path_that_does_not_exist_has_a_hint() -> None:
-    assert failure(HTTPException(404), "/v1/x").detail == "no such path; GET /openapi.json lists all"
+    assert failure(HTTPException(404), "/v1/x").detail == "no such path; the OpenAPI document lists all"
     assert failure(HTTPException(404, "no such report"), "/v1/x").detail == "no such report"
     assert failure(HTTPException(405), "/v1/x").detail == "Method Not Allowed"
 
