@@ -151,6 +151,8 @@ SERIES_TAGS = ("named", "positional", "flat", "several")
 """Tags of the forms of a series in `service.wire.schemas`, which Pydantic puts after the name of the field."""
 ID_TAGS = ("constrained-str", "constrained-int")
 """Tags of the types of an id, likewise."""
+TEXT_TAGS = ("text", "list", "batch")
+"""Tags of one text or several, likewise."""
 
 
 def invalid(error: ValidationError, schema: type[BaseModel], body: bytes = b"") -> Exception:
@@ -163,8 +165,12 @@ def invalid(error: ValidationError, schema: type[BaseModel], body: bytes = b"") 
         return malformed(body)
     fields = []
     for one in found[:MAX_SHOWN_ERRORS]:
-        is_unknown = one["type"] == "extra_forbidden" and len(one["loc"]) == 1
-        fields.append((place_of(one["loc"]), _unknown(place_of(one["loc"]), schema) if is_unknown else one["msg"]))
+        place, message = place_of(one["loc"]), one["msg"]
+        if one["type"] == "extra_forbidden" and len(one["loc"]) == 1:
+            message = _unknown(place, schema)
+        elif one["type"] == "model_type":  # Pydantic's message names the class, unless it has parsed the JSON itself
+            message = "Input should be an object"
+        fields.append((place, message))
     return refused(fields)
 
 
@@ -182,11 +188,13 @@ def refused(fields: list[tuple[str, str]]) -> InvalidInput:
 
 
 def place_of(loc: tuple[int | str, ...]) -> str:
-    """Location of an error, without the tag of the form of a series or id, which is not in the request.
+    """Location of an error, without the tag of the form of a series, an id or texts, which is not in the request.
 
     It is truncated, because the name of an unknown field is the client's text.
     """
-    tags: dict[int | str, Sequence[str]] = {"series": SERIES_TAGS, "id": ID_TAGS}
+    tags: dict[int | str, Sequence[str]] = {
+        "series": SERIES_TAGS, "id": ID_TAGS, "inputs": TEXT_TAGS, "input": TEXT_TAGS
+    }  # fmt: skip
     parts = [part for part, last in zip(loc, ("", *loc), strict=False) if part not in tags.get(last, ())]
     place = ".".join(map(str, parts)) or "body"
     return place if len(place) <= MAX_LOCATION_LENGTH else place[:MAX_LOCATION_LENGTH] + "..."

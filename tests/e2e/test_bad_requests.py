@@ -28,7 +28,7 @@ JSON = {"content-type": "application/json"}
         (b"null", 422, "invalid_input", "body"),
         (b"{}", 422, "invalid_input", "inputs"),
         (json.dumps({"inputs": 5}).encode(), 422, "invalid_input", "inputs"),
-        (json.dumps({"inputs": [SECRET, 5]}).encode(), 422, "invalid_input", "inputs.list.1"),
+        (json.dumps({"inputs": [SECRET, 5]}).encode(), 422, "invalid_input", "inputs.1"),
         (json.dumps({"inputs": {"a": SECRET}}).encode(), 422, "invalid_input", "inputs"),
         (json.dumps({"inputs": []}).encode(), 422, "invalid_input", "inputs"),
         (json.dumps({"inputs": ""}).encode(), 422, "invalid_input", "inputs.0"),

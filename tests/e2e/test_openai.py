@@ -102,7 +102,7 @@ def test_wrong_aliases_are_an_error_at_the_start(aliases: str, message: str) -> 
 def test_errors_have_openais_shape(client: httpx.Client) -> None:
     bodies: list[tuple[object, int, str | None, str]] = [
         ([], 422, "body", "invalid_input"),
-        ({"input": [SECRET, 5]}, 422, "input.list.1", "invalid_input"),
+        ({"input": [SECRET, 5]}, 422, "input.1", "invalid_input"),
         ({"input": SECRET, "model": "none"}, 404, None, "model_not_found"),
         ({"input": SECRET, "model": "imdb-s3"}, 422, "model", "invalid_input"),
         ({"input": ["abc"] * 2049}, 413, None, "payload_too_large"),

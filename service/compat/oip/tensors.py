@@ -23,7 +23,7 @@ from artifact.errors import InvalidInput
 from artifact.tasks.base import Tensor
 from service.errors import MalformedInput, clear_tracebacks
 from service.wire.media import BINARY, JSON
-from service.wire.parsing import check_count, check_tokens, malformed
+from service.wire.parsing import check_count, check_tokens, invalid, malformed
 from service.wire.schemas import MAX_TEXTS
 
 HEAD_LENGTH = "Inference-Header-Content-Length"
@@ -242,8 +242,7 @@ def parse_head(head: bytes) -> Head:
     except orjson.JSONDecodeError:
         raise malformed(head, MAX_LEVELS) from None
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        raise InvalidInput.at(".".join(map(str, first["loc"])) or "body", first["msg"]) from None
+        raise invalid(error, InferRequest) from None
     elements = [_elements(given) for given in asked.inputs]
     inputs = [given.model_copy(update={"data": None}) for given in asked.inputs]
     return Head(asked.model_copy(update={"inputs": inputs}), elements)

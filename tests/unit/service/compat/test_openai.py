@@ -51,7 +51,7 @@ async def test_vectors_may_be_base64() -> None:
     [
         ({}, 422, "input", "input: Field required"),
         ({"input": []}, 422, "input", "input: at least 1 is needed"),
-        ({"input": [[1, 2]]}, 422, "input.list.0", "input.list.0: Input should be a valid string"),
+        ({"input": [[1, 2]]}, 422, "input.0", "input.0: Input should be a valid string"),
         ({"input": ["++", ""]}, 422, "input.1", "input.1: the document is empty; at least 1 byte is needed"),
         ({"input": "++", "encoding_format": "hex"}, 422, "encoding_format", "encoding_format: "),
         ({"input": "++", "dimensions": 10**99}, 422, "dimensions", "dimensions: Input should be less than or equal to"),

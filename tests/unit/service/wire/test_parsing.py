@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from artifact.errors import InvalidInput
 from service.compat.kserve import KServeRequest
@@ -18,6 +18,7 @@ from service.wire.parsing import (
     TINY_BODY,
     check_tokens,
     decode_base64,
+    invalid,
     is_quick,
     parse_json,
     with_options,
@@ -76,12 +77,12 @@ def test_error_about_many_wrong_values_is_short(schema: type[BaseModel], body: s
 @pytest.mark.parametrize(
     ("schema", "inputs", "place", "message"),
     [
-        (ClassifyRequest, [1], "inputs.list.0", "a valid string"),
+        (ClassifyRequest, [1], "inputs.0", "a valid string"),
         (ClassifyRequest, 1, "inputs", "a string or a list of strings"),
         (ClassifyRequest, {"text": "a"}, "inputs", "a string or a list of strings"),
-        (PredictRequest, ["a", 1], "inputs.list.1", "a valid string"),
-        (PredictRequest, [["a"], 1], "inputs.batch.1", "a valid array"),
-        (PredictRequest, [["a"], ["a", 1]], "inputs.batch.1.1", "a valid string"),
+        (PredictRequest, ["a", 1], "inputs.1", "a valid string"),
+        (PredictRequest, [["a"], 1], "inputs.1", "a valid array"),
+        (PredictRequest, [["a"], ["a", 1]], "inputs.1.1", "a valid string"),
         (PredictRequest, 1, "inputs", "a string, a list of strings or a list of such lists"),
     ],
 )
@@ -158,6 +159,13 @@ def test_body_that_is_nested_too_deep_is_told_what_is_allowed(levels: int) -> No
 def test_text_with_a_lone_surrogate_is_named(schema: type[BaseModel], body: bytes, place: str) -> None:
     with pytest.raises(MalformedInput, match=f"^{place}: contains a lone surrogate, which UTF-8 cannot encode$"):
         parse_json(schema, body)
+
+
+@pytest.mark.parametrize("value", [[], "text", 1, None])
+def test_error_does_not_name_the_class_of_an_object(value: object) -> None:
+    with pytest.raises(ValidationError) as caught:
+        ScoreRequest.model_validate(value)
+    assert str(invalid(caught.value, ScoreRequest)) == "body: Input should be an object"
 
 
 def test_name_of_an_unknown_field_is_truncated_in_the_error() -> None:

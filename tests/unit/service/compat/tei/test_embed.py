@@ -64,7 +64,7 @@ async def test_many_texts_are_answered_in_order() -> None:
     [
         ({}, 422, "inputs: Field required"),
         ({"inputs": []}, 422, "inputs: at least 1 is needed"),
-        ({"inputs": [1]}, 422, "inputs.list.0: Input should be a valid string"),
+        ({"inputs": [1]}, 422, "inputs.0: Input should be a valid string"),
         ({"inputs": ["++", ""]}, 422, "inputs.1: the document is empty; at least 1 byte is needed"),
         ({"inputs": LONG, "truncate": False}, 422, "inputs.0: the document has 28 bytes; the model reads 16"),
         ({"inputs": "++", "prompt_name": "query"}, 422, "prompt_name: Input should be null"),

@@ -63,7 +63,7 @@ async def test_texts_get_vectors_if_no_classifier_is_served() -> None:
         ({}, 422, "inputs: Field required"),
         ({"inputs": 1}, 422, "inputs: Input should be a string, a list of strings or a source_sentence with sentences"),
         ({"inputs": []}, 422, "inputs: at least 1 is needed"),
-        ({"inputs": [["+"]]}, 422, "inputs.list.0: Input should be a valid string"),
+        ({"inputs": [["+"]]}, 422, "inputs.0: Input should be a valid string"),
         ({"inputs": ["+"] * 4}, 413, "inputs: 4; at most 3 in one request"),
         ({"inputs": {"sentences": ["++"]}}, 422, "inputs.object.source_sentence: Field required"),
         ({"inputs": {**PAIR, "sentences": []}}, 422, "inputs.sentences: at least 1 is needed"),
