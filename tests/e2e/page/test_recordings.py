@@ -18,6 +18,7 @@ from tests.support.naive import write_series_classifier
 from tests.support.paths import EXPORTS
 from tests.support.recordings import Values
 from tests.support.server import Server
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.page
 
@@ -133,16 +134,27 @@ def margins_of(x: list[float], y: list[float]) -> list[float]:
 
 
 def check_shades(page: Page, margins: list[float]) -> None:
-    """Check the colours of the first chart."""
+    """Check the colours of the first chart, which is drawn after the text beside it has changed."""
     canvas = page.locator(".charts canvas").first
     expect(canvas).to_be_visible()
-    pixels = canvas.evaluate(PIXELS.replace("COUNT", str(len(margins))))
+
+    def pixels() -> list[list[int]]:
+        found: list[list[int]] = canvas.evaluate(PIXELS.replace("COUNT", str(len(margins))))
+        return found
+
+    wait_until(lambda: are_shades(pixels(), margins), pixels)
+
+
+def are_shades(pixels: list[list[int]], margins: list[float]) -> bool:
+    """Whether pixels (red, green, blue, opacity) have the colours of margins."""
     largest = max(map(abs, margins))
-    assert [opacity > 0 for *_, opacity in pixels] == [margin != 0 for margin in margins]
     for (*color, opacity), margin in zip(pixels, margins, strict=True):
-        if margin:  # the browser stores colors multiplied by the opacity, in whole numbers
-            assert color == pytest.approx(FOR if margin > 0 else AGAINST, abs=255 / opacity)
-        assert (opacity > 90) == (abs(margin) == largest)
+        if (opacity > 0, opacity > 90) != (margin != 0, abs(margin) == largest):
+            return False
+        # The browser stores colors multiplied by the opacity, in whole numbers.
+        if margin and color != pytest.approx(FOR if margin > 0 else AGAINST, abs=255 / opacity):
+            return False
+    return True
 
 
 def test_stretches_are_shaded_and_listed(opened: Visit) -> None:
