@@ -85,9 +85,11 @@ class Runtime:
         """Wait for the requests in flight, unless the server must stop now."""
         waits = [asyncio.ensure_future(wait) for wait in (self.must_stop_now.wait(), self.engine.drain())]
         timeout_s = self.settings.drain_timeout_s
-        done, pending = await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-        for wait in pending:
-            wait.cancel()
+        try:
+            done, _ = await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
         if not done:
             log.error("requests were still in flight after drain_timeout_s = %g", timeout_s)
 

@@ -50,14 +50,14 @@ MOST_ACCEPTED = 256
 """Maximum connections accepted per iteration of the event loop. uvloop accepts one: under overload, an iteration takes
 long, and other clients would wait for seconds."""
 ACCEPT_PAUSE_S = 0.01
-"""Time until connections are accepted again after an error, which is mostly that no file descriptor is free."""
+"""Time until connections are accepted again after an error, usually because no file descriptor is free."""
 OF_CONNECTION = (
     errno.ECONNABORTED, errno.EPROTO, errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH,
     errno.ENOPROTOOPT, errno.EOPNOTSUPP,
 )  # fmt: skip
-"""errno values of a connection that has failed before it was accepted (accept(2), "Error handling")."""
+"""errno values of a connection that failed before it was accepted (accept(2), "Error handling")."""
 ARRIVAL_S = 0.1
-"""Time for the event loop to receive connections that were made just before the server stopped listening."""
+"""Time for the event loop to receive requests that clients sent just before the server stopped listening."""
 LAST_REQUESTS_S = 2.0
 """Maximum time for open connections without a request to send their first one, after the server stopped listening."""
 
@@ -300,8 +300,8 @@ class _Lifecycle:
             log.warning("no api_keys are set: everyone who can reach %s can send requests", host)
         log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
         await serving
-        if self._grpc is not None:
-            await self._grpc.stopped()
+        if self._grpc is not None:  # a signal that comes while this waits ends all calls in `_stop`
+            await (self._grpc.stop_now() if server.force_exit else self._grpc.stopped())
         stopping.cancel()
         if server.force_exit:  # uvicorn then leaves out the end of the application's lifespan
             await server.lifespan.shutdown()

@@ -142,9 +142,10 @@ class Admission:
     def _over_limits(self, rows: int, size: int, share: float = 1.0) -> Rejection | None:
         """The rejection of rows beyond a share of the queue; an empty queue admits any number."""
         waiting_rows = self._foreground.waiting_rows + self._background.waiting_rows
-        waiting_bytes = self._foreground.waiting_bytes + self._background.waiting_bytes
-        most_rows, most_bytes = share * self._limits.queue_rows, share * self._limits.queue_bytes
-        if not waiting_rows or (waiting_rows + rows <= most_rows and waiting_bytes + size <= most_bytes):
+        if not waiting_rows:
+            return None
+        waiting_bytes, limits = self._foreground.waiting_bytes + self._background.waiting_bytes, self._limits
+        if waiting_rows + rows <= share * limits.queue_rows and waiting_bytes + size <= share * limits.queue_bytes:
             return None
         return Rejection("overloaded", Overloaded(f"{waiting_rows} rows wait already", self.retry_after_s()))
 
